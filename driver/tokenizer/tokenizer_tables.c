@@ -247,6 +247,9 @@ static int fill_merges(struct tw_tokenizer *tokenizer, tw_error *err) {
     memset(tokenizer->merges, 0xFF, (size_t)n_slots * sizeof *tokenizer->merges);
     for (uint32_t rank = 0; rank < n; rank++) {
         const struct tw_vocab_merge *merge = &tokenizer->vocab.merges[rank];
+        if (!is_ordinary(&tokenizer->vocab, merge->merged)) {
+            continue; /* or text could spell a token that ends a turn */
+        }
         uint32_t *slot = merge_slot(tokenizer, merge->left, merge->right);
         if (slot == NULL) {
             return tw_fail(err, TW_E_FORMAT,

@@ -122,6 +122,29 @@ static void pieces_of_bytes_read_as_themselves(void **state) {
     close_it(&o);
 }
 
+/* A learned piece that a file types CONTROL, or USER_DEFINED, and its merges. */
+static void merges_never_make_special_tokens(void **state) {
+    (void)state;
+    static const struct made_piece pieces[] = {{"ab", 0, TW_TOKEN_NORMAL},
+                                               {"abc", 0, TW_TOKEN_CONTROL},
+                                               {"uv", 0, TW_TOKEN_NORMAL},
+                                               {"uvw", 0, TW_TOKEN_USER_DEFINED}};
+    static const struct made_merge pairs[] = {{"a", "b"}, {"ab", "c"}, {"u", "v"}, {"uv", "w"}};
+    struct made_spec spec = {.kind = TW_VOCAB_BYTE_BPE,
+                             .pieces = pieces,
+                             .n_pieces = 4,
+                             .merges = pairs,
+                             .n_merges = 4,
+                             .pre = "default",
+                             .bytes = true};
+    struct opened o = open_spec(&spec);
+    EXPECT(&o, "abc", TW_ENCODE_USER_DEFINED, AT(0), 'c');
+    EXPECT(&o, "abc", TW_ENCODE_SPECIAL, AT(1));
+    EXPECT(&o, "uvw", 0, AT(2), 'w');
+    EXPECT(&o, "uvw", TW_ENCODE_USER_DEFINED, AT(3));
+    close_it(&o);
+}
+
 /* Merges the pair of the lowest rank anywhere, the leftmost first, until there is none. */
 static size_t plain_merges(const struct tw_vocab *v, uint32_t *ids, size_t n) {
     for (;;) {
@@ -491,6 +514,7 @@ static void characters_are_replaced_by_the_models_table(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_lowest_rank_merges_first),
+        cmocka_unit_test(merges_never_make_special_tokens),
         cmocka_unit_test(a_word_is_never_merged_with_the_next),
         cmocka_unit_test(pieces_of_bytes_read_as_themselves),
         cmocka_unit_test(random_merges_agree_with_a_plain_search),
