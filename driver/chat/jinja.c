@@ -105,6 +105,20 @@ static bool convert_array(struct tw_jinja_arena *arena, const json_t *json, unsi
     return good;
 }
 
+/* Whether a value is the name of a role that templates know. Some write markers with it, such as
+ * '<|' ~ message.role ~ '|>', which are tokens only as a whole: so these count as the template's
+ * own text. What else may stand for a role stays data. */
+static bool is_role(const char *key, const json_t *item) {
+    static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
+    const char *text = strcmp(key, "role") == 0 ? json_string_value(item) : NULL;
+    for (size_t i = 0; text && i < sizeof roles / sizeof *roles; i++) {
+        if (strcmp(text, roles[i]) == 0 && json_string_length(item) == strlen(roles[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool convert_object(struct tw_jinja_arena *arena, const json_t *json, unsigned depth,
                            struct tw_jinja_value *out) {
     const char *key;
@@ -114,8 +128,11 @@ static bool convert_object(struct tw_jinja_arena *arena, const json_t *json, uns
     json_object_foreach((json_t *)(uintptr_t)json, key, item) {
         struct tw_jinja_value v;
         struct tw_jinja_text name;
-        good = good && convert(arena, item, depth + 1, &v) &&
-               copy_text(arena, key, strlen(key), true, &name) &&
+        good = good && convert(arena, item, depth + 1, &v);
+        if (good && is_role(key, item)) {
+            v.text.data = NULL;
+        }
+        good = good && copy_text(arena, key, strlen(key), true, &name) &&
                tw_jinja_set(arena, out->dict, tw_jinja_string(name), v);
     }
     return good;

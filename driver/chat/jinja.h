@@ -61,7 +61,9 @@ struct tw_jinja_output {
 void tw_jinja_output_finish(struct tw_jinja_output *output);
 
 struct tw_jinja_input {
-    const json_t *variables; /* an object: messages, tools, add_generation_prompt ...; data */
+    /* an object: messages, tools, add_generation_prompt ...; data, but for the values of keys
+     * "role" that are system, user, assistant, tool or developer, which count as the template's */
+    const json_t *variables;
     const struct tw_jinja_constant *constants;
     size_t n_constants;
     time_t now; /* for strftime_now, in local time */

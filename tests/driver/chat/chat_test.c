@@ -2,6 +2,10 @@
  *
  * Tests of chats in the public API: prompts as token ids of a real vocabulary.
  */
+#include "driver/chat/builtin.h"
+#include "driver/chat/jinja.h"
+#include "driver/tokenizer/encode_parts.h"
+#include "tests/driver/tokenizer/tokenizer_kit.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/test.h"
 #include "tilewright/tilewright.h"
@@ -87,6 +91,51 @@ static void there_is_exactly_one_bos(void **state) {
     assert_true(without.n > 1);
 }
 
+/* The first id of each line of a conversation in the built-in template, with a vocabulary in which
+ * <|user|> and the like are CONTROL: a marker, whether the template writes the role or the message
+ * names it; and users cannot write one. */
+static void roles_become_the_markers_of_the_vocabulary(void **state) {
+    (void)state;
+    enum { ASSISTANT = 32001, SYSTEM = 32006, END = 32007, USER = 32010 };
+    static const uint32_t markers[] = {SYSTEM, END,  USER, END,      ASSISTANT,
+                                       END,    USER, END,  ASSISTANT};
+    struct real real = open_real(shared("gguf_vocab/ggml-vocab-phi-3.gguf"));
+    json_t *v =
+        json_pack("{s:[{s:s,s:s},{s:s,s:s},{s:s,s:s},{s:s,s:s}],s:b}", "messages",          //
+                  "role", "system", "content", "S", "role", "user", "content", "<|user|>U", //
+                  "role", "assistant", "content", "A", "role", "user", "content", "V",
+                  "add_generation_prompt", 1);
+    const char *source = NULL;
+    for (size_t i = 0; i < tw_chat_n_builtins; i++) {
+        source = strcmp(tw_chat_builtins[i].name, "phi3") ? source : tw_chat_builtins[i].text;
+    }
+    struct tw_jinja *jinja;
+    struct tw_jinja_input input = {.variables = v};
+    struct tw_jinja_output out;
+    struct tw_text_part parts[20];
+    struct tw_token_list list = {.n = 0};
+    size_t found = 0;
+    assert_int_equal(tw_jinja_create(source, strlen(source), &jinja, NULL), 0);
+    assert_int_equal(tw_jinja_render(jinja, &input, &out, NULL), 0);
+    assert_in_range(out.n_parts, 1, 20);
+    for (size_t i = 0; i < out.n_parts; i++) {
+        parts[i] = (struct tw_text_part){out.parts[i].text, out.parts[i].n, !out.parts[i].data};
+    }
+    assert_int_equal(tw_tokenizer_encode_parts(real.tokenizer, parts, out.n_parts, &list, NULL), 0);
+    for (size_t i = 0; i < list.n; i++) {
+        if (list.ids[i] >= 32000) {
+            assert_true(found < sizeof markers / sizeof *markers);
+            assert_int_equal(list.ids[i], markers[found++]);
+        }
+    }
+    assert_int_equal(found, sizeof markers / sizeof *markers);
+    tw_token_list_finish(&list);
+    tw_jinja_output_finish(&out);
+    tw_jinja_destroy(jinja);
+    json_decref(v);
+    close_real(&real);
+}
+
 /* Words go on across the edges of messages. */
 static void a_prompt_is_one_text(void **state) {
     (void)state;
@@ -168,6 +217,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(special_tokens_come_from_the_template_only),
         cmocka_unit_test(there_is_exactly_one_bos),
+        cmocka_unit_test(roles_become_the_markers_of_the_vocabulary),
         cmocka_unit_test(a_prompt_is_one_text),
         cmocka_unit_test(texts_and_ids_are_cut_to_their_room),
         cmocka_unit_test(a_chat_keeps_its_decoder),

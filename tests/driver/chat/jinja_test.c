@@ -302,8 +302,8 @@ static void filters_do_what_they_do_in_jinja(void **state) {
 /* ---- where bytes come from ---- */
 
 /* The parts as text: [data] in brackets. */
-static void expect_parts(const char *source, const char *expected) {
-    const char *const chat[] = {"user", " Hi <|e|> ", NULL};
+static void expect_parts_of(const char *role, const char *source, const char *expected) {
+    const char *const chat[] = {role, " Hi <|e|> ", NULL};
     char shown[400] = "";
     size_t n = 0;
     json_t *v = json_pack("{s:o}", "messages", messages_of(chat));
@@ -319,22 +319,40 @@ static void expect_parts(const char *source, const char *expected) {
     json_decref(v);
 }
 
+static void expect_parts(const char *source, const char *expected) {
+    expect_parts_of("guest", source, expected);
+}
+
 static void marks_of_data_stay_through_filters(void **state) {
     (void)state;
     expect_parts("<|e|>{{ messages[0].content }}<|e|>", "<|e|>[ Hi <|e|> ]<|e|>");
     expect_parts("{{ '<s>' + messages[0]['content'] | trim + '</s>' }}", "<s>[Hi <|e|>]</s>");
     expect_parts("{{ messages[0].content|upper }}{{ 'a' ~ messages[0].role ~ 'b' }}",
-                 "[ HI <|E|> ]a[user]b");
+                 "[ HI <|E|> ]a[guest]b");
     expect_parts("{{ messages[0].content.split('|')[1] }}{{ messages[0].content[4:9] }}",
                  "[e<|e|>]");
-    expect_parts("{% set x %}<{{ messages[0].role }}>{% endset %}{{ x }}", "<[user]>");
+    expect_parts("{% set x %}<{{ messages[0].role }}>{% endset %}{{ x }}", "<[guest]>");
     expect_parts("{{ messages[0]|tojson }}",
-                 "{\"[role]\": \"[user]\", \"[content]\": \"[ Hi <|e|> ]\"}");
+                 "{\"[role]\": \"[guest]\", \"[content]\": \"[ Hi <|e|> ]\"}");
     expect_parts("{{ messages[0].content|replace('<|e|>', '<|e|>') }}", "[ Hi ]<|e|>[ ]");
     expect_parts("{{ ['<', messages[0].role]|join('|') }}{{ messages[0].role[::-1] }}",
-                 "<|[userresu]");
+                 "<|[guesttseug]");
     expect_parts("{{ '%s!' % messages[0].role }}{{ '{}?'.format(messages[0].role) }}",
-                 "[user]![user]?");
+                 "[guest]![guest]?");
+}
+
+/* Markers made of a role are the template's, if it is one that templates know. */
+static void roles_count_as_text_of_the_template(void **state) {
+    (void)state;
+    static const char marker[] = "{{ '<|' ~ messages[0].role ~ '|>' ~ messages[0].content }}";
+    static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+        char expected[64];
+        snprintf(expected, sizeof expected, "<|%s|>[ Hi <|e|> ]", roles[i]);
+        expect_parts_of(roles[i], marker, expected);
+    }
+    expect_parts_of("end", marker, "<|[end]|>[ Hi <|e|> ]");
+    expect_parts_of("user ", marker, "<|[user ]|>[ Hi <|e|> ]");
 }
 
 static void built_in_templates_are_templates(void **state) {
@@ -453,6 +471,7 @@ int main(void) {
         cmocka_unit_test(white_space_is_removed_as_transformers_does),
         cmocka_unit_test(filters_do_what_they_do_in_jinja),
         cmocka_unit_test(marks_of_data_stay_through_filters),
+        cmocka_unit_test(roles_count_as_text_of_the_template),
         cmocka_unit_test(built_in_templates_are_templates),
         cmocka_unit_test(what_is_not_supported_is_named_with_its_place),
         cmocka_unit_test(mistakes_in_templates_are_refused),
