@@ -27,6 +27,15 @@ int tw_jinja_step(struct tw_jinja_render *r, size_t n) {
     return 0;
 }
 
+/* Counts what is evaluated by recursion; on success the caller takes 1 off r->depth at its end. */
+static int enter(struct tw_jinja_render *r) {
+    if (r->depth == TW_JINJA_DEPTH) {
+        return tw_jinja_render_fail(r, TW_E_RANGE, "calls nest more than %u deep", TW_JINJA_DEPTH);
+    }
+    r->depth++;
+    return 0;
+}
+
 int tw_jinja_finish_text(struct tw_jinja_render *r, const struct tw_jinja_buffer *b,
                          struct tw_jinja_value *out) {
     *out = tw_jinja_string(tw_jinja_buffer_text(b));
@@ -341,9 +350,15 @@ int tw_jinja_call_function(struct tw_jinja_render *r, const struct tw_jinja_func
                            const struct tw_jinja_value *self, const struct tw_jinja_arguments *all,
                            struct tw_jinja_value *out) {
     struct tw_jinja_call call = {.self = *self, .all = all};
-    int code = f->parameters[0] == '*' ? 0 : bind(r, f, all, &call);
+    int code = enter(r); /* map calls filters, map among them */
+    if (code) {
+        return code;
+    }
+    code = f->parameters[0] == '*' ? 0 : bind(r, f, all, &call);
     code = code ? code : tw_jinja_step(r, 1);
-    return code ? code : f->run(r, &call, out);
+    code = code ? code : f->run(r, &call, out);
+    r->depth--;
+    return code;
 }
 
 int tw_jinja_call_value(struct tw_jinja_render *r, const struct tw_jinja_value *f,
@@ -661,11 +676,11 @@ static int eval_kind(struct tw_jinja_render *r, const struct tw_jinja_node *e,
 int tw_jinja_eval(struct tw_jinja_render *r, const struct tw_jinja_node *e,
                   struct tw_jinja_value *out) {
     r->at = e;
-    if (r->depth == TW_JINJA_DEPTH) {
-        return tw_jinja_render_fail(r, TW_E_RANGE, "calls nest more than %u deep", TW_JINJA_DEPTH);
+    int code = enter(r);
+    if (code) {
+        return code;
     }
-    r->depth++;
-    int code = tw_jinja_step(r, 1);
+    code = tw_jinja_step(r, 1);
     code = code ? code : eval_kind(r, e, out);
     r->depth--;
     return code;

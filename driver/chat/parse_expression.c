@@ -317,8 +317,11 @@ static int parse_dotted(struct tw_jinja_parser *p, struct tw_jinja_text *name) {
     return code;
 }
 
+/* A long chain, of filters or of operators, is a deep tree, which is evaluated by recursion: each
+ * link counts as nesting. */
 int tw_jinja_parse_filters(struct tw_jinja_parser *p, bool first, struct tw_jinja_node *a,
                            struct tw_jinja_node **out) {
+    unsigned before = p->nesting;
     int code = 0;
     *out = a;
     while (!code && (first || tw_jinja_at_operator(p, "|"))) {
@@ -330,11 +333,13 @@ int tw_jinja_parse_filters(struct tw_jinja_parser *p, bool first, struct tw_jinj
         }
         node->a = *out;
         *out = node;
-        code = parse_dotted(p, &node->text);
+        code = tw_jinja_nest(p);
+        code = code ? code : parse_dotted(p, &node->text);
         if (!code && tw_jinja_take_operator(p, "(")) {
             code = parse_arguments(p, &node->list);
         }
     }
+    p->nesting = before;
     return code;
 }
 
@@ -458,7 +463,6 @@ static struct tw_jinja_node **join(struct tw_jinja_parser *p, enum tw_jinja_node
     return &node->b;
 }
 
-/* A long chain is a deep tree, which is evaluated by recursion: each link counts as nesting. */
 static int parse_binary(struct tw_jinja_parser *p, enum level level, struct tw_jinja_node **out) {
     if (level == LEVEL_UNARY) {
         return tw_jinja_parse_unary(p, true, out);

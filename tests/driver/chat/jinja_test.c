@@ -451,6 +451,40 @@ static void hostile_templates_end(void **state) {
     expect_refused(deep, TW_E_UNSUPPORTED, "nested");
 }
 
+/* Renders `head`, n times `link`, and `tail`. */
+static void expect_long_refused(const char *head, const char *link, size_t n, const char *tail,
+                                int code, const char *words) {
+    size_t length = strlen(link), at = strlen(head);
+    char *source = malloc(at + n * length + strlen(tail) + 1);
+    assert_non_null(source);
+    memcpy(source, head, at);
+    for (size_t i = 0; i < n; i++, at += length) {
+        memcpy(source + at, link, length);
+    }
+    memcpy(source + at, tail, strlen(tail) + 1);
+    json_t *v = json_pack("{s:[]}", "messages");
+    struct rendered r = render(source, strlen(source), v);
+    if (r.code != code || !strstr(r.err.message, words)) {
+        fail_msg("%s%s...: %d, %s", head, link, r.code, r.err.message);
+    }
+    finish(&r);
+    json_decref(v);
+    free(source);
+}
+
+/* Filters are applied by recursion: chains of them, and map() of map(). */
+static void long_chains_of_filters_are_refused(void **state) {
+    (void)state;
+    expect_long_refused("{{ 'a'|map('map'", ",'map'", 20000, ") }}", TW_E_RANGE, "deep");
+    expect_long_refused("{% filter e", "|e", 200000, " %}x{% endfilter %}", TW_E_UNSUPPORTED,
+                        "nested");
+    expect_long_refused("{% set x", "|e", 200000, " %}x{% endset %}", TW_E_UNSUPPORTED, "nested");
+    expect_long_refused("{{ 'a'", "|e", 200000, " }}", TW_E_UNSUPPORTED, "nested");
+    expect_long_refused("{% if 0 %}", "{% elif 0 %}", 80000, "{% elif x.y %}{% endif %}",
+                        TW_E_FORMAT, "'x' is undefined");
+    expect("{{ ['b']|map('upper')|map('lower')|map('map', 'upper')|map('join')|join }}", "B");
+}
+
 /* Values that share their parts have 2^40 of them. */
 static void comparing_shared_values_ends(void **state) {
     (void)state;
@@ -477,6 +511,7 @@ int main(void) {
         cmocka_unit_test(mistakes_in_templates_are_refused),
         cmocka_unit_test(what_python_refuses_is_refused),
         cmocka_unit_test(hostile_templates_end),
+        cmocka_unit_test(long_chains_of_filters_are_refused),
         cmocka_unit_test(comparing_shared_values_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
