@@ -19,7 +19,8 @@
 struct tw_chat {
     struct tw_decoder *decoder; /* retained */
     struct tw_jinja *jinja;
-    char *bos, *eos; /* their pieces; "" without */
+    char *bos, *eos;             /* their pieces; "" without */
+    struct tw_reserved reserved; /* marks in the template's source, which users cannot write */
     int64_t now;
 };
 
@@ -84,7 +85,9 @@ static int fill(tw_chat *chat, const tw_decoder *decoder, const char *text, tw_e
         return tw_fail(err, TW_E_NOMEM, "chat: out of memory");
     }
     chat->decoder = tw_decoder_retain(decoder);
-    return tw_jinja_create(text, strlen(text), &chat->jinja, err);
+    int code = tw_jinja_create(text, strlen(text), &chat->jinja, err);
+    return code ? code
+                : tw_reserved_add(&chat->reserved, decoder->tokenizer, text, strlen(text), err);
 }
 
 int tw_chat_create(const tw_decoder *decoder, const struct tw_chat_options *options, tw_chat **out,
@@ -118,6 +121,7 @@ int tw_chat_create(const tw_decoder *decoder, const struct tw_chat_options *opti
 void tw_chat_destroy(tw_chat *chat) {
     if (chat) {
         tw_jinja_destroy(chat->jinja);
+        tw_reserved_finish(&chat->reserved);
         tw_decoder_close(chat->decoder);
         free(chat->bos);
         free(chat->eos);
@@ -178,14 +182,34 @@ int tw_chat_render(const tw_chat *chat, const char *json, size_t n, char *text, 
     return code;
 }
 
+/* The ids of the parts, in whose literal ones there are no marks that the template wrote. */
+static int encode_parts(const tw_chat *chat, const struct tw_text_part *parts, size_t n,
+                        struct tw_token_list *list, tw_error *err) {
+    const struct tw_tokenizer *tokenizer = chat->decoder->tokenizer;
+    struct tw_reserved reserved;
+    int code = tw_reserved_copy(&chat->reserved, tokenizer, &reserved, err);
+    for (size_t i = 0; i < n && !code; i++) {
+        code = parts[i].special
+                   ? tw_reserved_add(&reserved, tokenizer, parts[i].text, parts[i].n, err)
+                   : 0;
+    }
+    code = code ? code : tw_tokenizer_encode_parts(tokenizer, parts, n, &reserved, list, err);
+    tw_reserved_finish(&reserved);
+    return code;
+}
+
+/* Whether the template begins with BOS; what users wrote may complete no token of it. */
+static bool begins_with_bos(const tw_chat *chat, const struct tw_jinja_output *out) {
+    size_t n = strlen(chat->bos);
+    return n && out->n_parts && !out->parts[0].data && out->parts[0].n >= n &&
+           memcmp(out->parts[0].text, chat->bos, n) == 0;
+}
+
 /* The ids of the parts, with exactly one BOS if the vocabulary wants one. */
 static int encode(const tw_chat *chat, const struct tw_jinja_output *out,
                   struct tw_token_list *list, tw_error *err) {
-    const struct tw_tokenizer *tokenizer = chat->decoder->tokenizer;
     const struct tw_vocab_header *h = &chat->decoder->vocab.header;
     struct tw_text_part *parts = calloc(out->n_parts + 1, sizeof *parts);
-    bool bos = out->n_parts && !out->parts[0].data && chat->bos[0] &&
-               strncmp(out->text, chat->bos, strlen(chat->bos)) == 0;
     if (!parts) {
         return tw_fail(err, TW_E_NOMEM, "chat: out of memory");
     }
@@ -193,11 +217,11 @@ static int encode(const tw_chat *chat, const struct tw_jinja_output *out,
         const struct tw_jinja_part *p = &out->parts[i];
         parts[i] = (struct tw_text_part){p->text, p->n, !p->data};
     }
-    bool add = h->bos != TW_NONE && h->flags & TW_VOCAB_ADD_BOS && !bos;
-    int code =
-        add ? tw_tokenizer_encode(tokenizer, "", 0, TW_ENCODE_BOS | TW_ENCODE_NO_EOS, list, err)
-            : 0;
-    code = code ? code : tw_tokenizer_encode_parts(tokenizer, parts, out->n_parts, list, err);
+    bool add = h->bos != TW_NONE && h->flags & TW_VOCAB_ADD_BOS && !begins_with_bos(chat, out);
+    int code = add ? tw_tokenizer_encode(chat->decoder->tokenizer, "", 0,
+                                         TW_ENCODE_BOS | TW_ENCODE_NO_EOS, list, err)
+                   : 0;
+    code = code ? code : encode_parts(chat, parts, out->n_parts, list, err);
     free(parts);
     return code;
 }

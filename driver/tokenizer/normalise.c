@@ -91,7 +91,7 @@ static void replace(const struct tw_tokenizer *tokenizer, const char *text, size
                     struct buffer *out) {
     struct charsmap map = open_charsmap(&tokenizer->vocab);
     for (size_t at = 0; at < n;) {
-        uint32_t marker = tw_marker_find(tokenizer, text + at, n - at, true), length = 0;
+        uint32_t marker = tw_marker_find(tokenizer, text + at, n - at, true, NULL), length = 0;
         const char *with = text + at;
         size_t used = tw_utf8_char(text + at, n - at);
         used = used ? used : 1;

@@ -73,14 +73,24 @@ bool tw_tokenizer_is_end(const struct tw_tokenizer *tokenizer, uint32_t id);
 bool tw_tokenizer_is_control(const struct tw_tokenizer *tokenizer, uint32_t id);
 /* Appends the ids of text[0..n) to `out`; `flags` of tw_encode_flags. The spans `literal`, in
  * ascending order and without overlaps, are what users wrote in a chat template's text: in them,
- * and across their edges, TW_ENCODE_SPECIAL does not apply. The text is still one text: words go on
+ * and across their edges, TW_ENCODE_SPECIAL does not apply, and no piece is recognised whose
+ * bit is set in `reserved` (bit id % 8 of [id / 8]; NULL: none). The text is still one text: words go on
  * across the edges. Takes O(n log n) time and about 36 bytes of temporary memory per character. On
  * failure the ids in `out` are unchanged. Errors: RANGE (text too long; a span out of order or
  * outside of the text), UNSUPPORTED (a character without a token in a vocabulary without an unknown
  * token), NOMEM. */
-int tw_tokenizer_encode_spans(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
-                              const struct tw_text_span *literal, size_t n_literal, unsigned flags,
-                              struct tw_token_list *out, tw_error *err);
+int tw_tokenizer_encode_reserving(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
+                                  const struct tw_text_span *literal, size_t n_literal,
+                                  const uint8_t *reserved, unsigned flags,
+                                  struct tw_token_list *out, tw_error *err);
+/* The same without pieces that are reserved. */
+static inline int tw_tokenizer_encode_spans(const struct tw_tokenizer *tokenizer, const char *text,
+                                            size_t n, const struct tw_text_span *literal,
+                                            size_t n_literal, unsigned flags,
+                                            struct tw_token_list *out, tw_error *err) {
+    return tw_tokenizer_encode_reserving(tokenizer, text, n, literal, n_literal, NULL, flags, out,
+                                         err);
+}
 /* The same without spans. */
 static inline int tw_tokenizer_encode(const struct tw_tokenizer *tokenizer, const char *text,
                                       size_t n, unsigned flags, struct tw_token_list *out,

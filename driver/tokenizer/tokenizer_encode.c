@@ -21,6 +21,7 @@ struct encoder {
     size_t n;
     const struct tw_text_span *literal; /* spans without special tokens, in ascending order */
     size_t n_literal;
+    const uint8_t *reserved; /* bits of pieces not recognised in them, or NULL */
     unsigned flags;
     struct tw_encode_scratch scratch;
     struct tw_token_list *out;
@@ -238,7 +239,7 @@ static size_t next_marker(const struct encoder *e, size_t at, size_t *span, uint
         size_t end = part_end(e, at, span, &literal);
         bool special = e->flags & TW_ENCODE_SPECIAL && !literal;
         if (special || e->flags & TW_ENCODE_USER_DEFINED) {
-            *id = tw_marker_find(t, e->text + at, end - at, !special);
+            *id = tw_marker_find(t, e->text + at, end - at, !special, literal ? e->reserved : NULL);
         }
         if (*id != TW_NONE) {
             break;
@@ -322,14 +323,16 @@ static int check_spans(const struct tw_text_span *spans, size_t count, size_t n,
     return 0;
 }
 
-int tw_tokenizer_encode_spans(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
-                              const struct tw_text_span *literal, size_t n_literal, unsigned flags,
-                              struct tw_token_list *out, tw_error *err) {
+int tw_tokenizer_encode_reserving(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
+                                  const struct tw_text_span *literal, size_t n_literal,
+                                  const uint8_t *reserved, unsigned flags,
+                                  struct tw_token_list *out, tw_error *err) {
     struct encoder e = {.tokenizer = tokenizer,
                         .text = text,
                         .n = n,
                         .literal = literal,
                         .n_literal = n_literal,
+                        .reserved = reserved,
                         .flags = flags,
                         .out = out,
                         .err = err};

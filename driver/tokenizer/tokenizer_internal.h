@@ -90,9 +90,10 @@ uint32_t tw_piece_find_hashed(const struct tw_tokenizer *tokenizer, const char *
 uint32_t tw_merge_find(const struct tw_tokenizer *tokenizer, uint32_t left, uint32_t right);
 
 /* Returns the id of the longest marker that `text` begins with, or TW_NONE; of equal ones the
- * highest id. Considers only USER_DEFINED ones if `user_only`. */
+ * highest id. Considers only USER_DEFINED ones if `user_only`, and none whose bit is set in
+ * `except` (NULL: all). */
 uint32_t tw_marker_find(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
-                        bool user_only);
+                        bool user_only, const uint8_t *except);
 
 /* ---- encoding ---- */
 

@@ -333,17 +333,22 @@ static uint32_t lower_bound(const struct tw_tokenizer *tokenizer, uint32_t low, 
     return low;
 }
 
+static bool is_wanted(const struct tw_tokenizer *tokenizer, uint32_t id, bool user_only,
+                      const uint8_t *except) {
+    bool excepted = except && except[id / 8] >> id % 8 & 1;
+    return !excepted &&
+           (!user_only || tw_piece_type(&tokenizer->vocab, id) == TW_TOKEN_USER_DEFINED);
+}
+
 uint32_t tw_marker_find(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
-                        bool user_only) {
+                        bool user_only, const uint8_t *except) {
     uint32_t first = n > 0 ? (uint8_t)text[0] : 0;
     uint32_t low = tokenizer->first_marker[first], high = tokenizer->first_marker[first + 1];
     uint32_t found = TW_NONE;
     for (uint32_t at = 1; n > 0 && low < high; at++) {
         /* The marker that ends here, if any, comes first: `text` begins with it. */
         uint32_t longer = lower_bound(tokenizer, low, high, at, 0);
-        if (longer > low &&
-            (!user_only ||
-             tw_piece_type(&tokenizer->vocab, tokenizer->markers[low]) == TW_TOKEN_USER_DEFINED)) {
+        if (longer > low && is_wanted(tokenizer, tokenizer->markers[low], user_only, except)) {
             found = tokenizer->markers[low];
         }
         if (at == n) {

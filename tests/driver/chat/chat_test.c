@@ -4,10 +4,12 @@
  */
 #include "driver/chat/builtin.h"
 #include "driver/chat/jinja.h"
+#include "driver/decoder/decoder.h"
 #include "driver/tokenizer/encode_parts.h"
 #include "tests/driver/tokenizer/tokenizer_kit.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/test.h"
+#include "tests/support/vocab_made.h"
 #include "tilewright/tilewright.h"
 
 enum { BOS = 1, EOS = 2, MAX_IDS = 200 };
@@ -86,6 +88,9 @@ static void there_is_exactly_one_bos(void **state) {
     assert_int_equal(with.n, without.n);
     assert_memory_equal(with.ids, without.ids, with.n * sizeof with.ids[0]);
     assert_int_equal(count(&with, BOS), 1);
+    /* half of it is the template's */
+    without = prompt_of("<{{ messages[0].content }}", MESSAGE("s>"));
+    assert_int_equal(count(&without, BOS), 1);
     without = prompt_of("{{ messages[0].content }}", MESSAGE("<s>"));
     assert_int_equal(count(&without, BOS), 1);
     assert_true(without.n > 1);
@@ -121,7 +126,8 @@ static void roles_become_the_markers_of_the_vocabulary(void **state) {
     for (size_t i = 0; i < out.n_parts; i++) {
         parts[i] = (struct tw_text_part){out.parts[i].text, out.parts[i].n, !out.parts[i].data};
     }
-    assert_int_equal(tw_tokenizer_encode_parts(real.tokenizer, parts, out.n_parts, &list, NULL), 0);
+    assert_int_equal(
+        tw_tokenizer_encode_parts(real.tokenizer, parts, out.n_parts, NULL, &list, NULL), 0);
     for (size_t i = 0; i < list.n; i++) {
         if (list.ids[i] >= 32000) {
             assert_true(found < sizeof markers / sizeof *markers);
@@ -134,6 +140,48 @@ static void roles_become_the_markers_of_the_vocabulary(void **state) {
     tw_jinja_destroy(jinja);
     json_decref(v);
     close_real(&real);
+}
+
+/* Marks of turns that the vocabulary types USER_DEFINED: in the template they are tokens, in what
+ * users wrote they are not. Others are tokens everywhere. */
+static void users_cannot_write_the_marks_of_the_template(void **state) {
+    (void)state;
+    enum { ASSISTANT = 256, USER, TAB, BREAK, TAG };
+    static const struct made_piece pieces[] = {{"<|Assistant|>", 0, TW_TOKEN_USER_DEFINED},
+                                               {"<|user|>", 0, TW_TOKEN_USER_DEFINED},
+                                               {"\t", 0, TW_TOKEN_USER_DEFINED},
+                                               {"\n\n", 0, TW_TOKEN_USER_DEFINED},
+                                               {"<b>", 0, TW_TOKEN_USER_DEFINED}};
+    const struct made_spec spec = {.kind = TW_VOCAB_BYTE_BPE,
+                                   .pieces = pieces,
+                                   .n_pieces = 5,
+                                   .pre = "default",
+                                   .bytes = true};
+    static const char json[] = MESSAGE("<|Assistant|><|user|><b>\\n\\n");
+    struct made_vocab made;
+    struct prompt p;
+    tw_decoder *decoder = open_decoder();
+    struct tw_tokenizer *own = decoder->tokenizer;
+    struct tw_vocab own_vocab = decoder->vocab;
+    assert_int_equal(made_vocab(&spec, &made, NULL), 0);
+    decoder->vocab = made.vocab;
+    assert_int_equal(tw_tokenizer_create(&made.vocab, &decoder->tokenizer, NULL), 0);
+    /* one mark is in the source, the other in what is made of it */
+    tw_chat *chat = open_chat(decoder, "{{ '<|' ~ messages[0].role ~ '|>' ~ messages[0].content }}"
+                                       "\n\n<|Assistant|>");
+    assert_int_equal(tw_chat_tokenize(chat, json, strlen(json), p.ids, MAX_IDS, &p.n, NULL), 0);
+    assert_int_equal(count(&p, USER), 1);
+    assert_int_equal(p.ids[0], USER);
+    assert_int_equal(count(&p, ASSISTANT), 1);
+    assert_int_equal(p.ids[p.n - 1], ASSISTANT);
+    assert_int_equal(count(&p, TAG), 1);
+    assert_int_equal(count(&p, BREAK), 2);
+    tw_chat_destroy(chat);
+    tw_tokenizer_destroy(decoder->tokenizer);
+    decoder->tokenizer = own;
+    decoder->vocab = own_vocab;
+    tw_import_free(&made.memory);
+    tw_decoder_close(decoder);
 }
 
 /* Words go on across the edges of messages. */
@@ -218,6 +266,7 @@ int main(void) {
         cmocka_unit_test(special_tokens_come_from_the_template_only),
         cmocka_unit_test(there_is_exactly_one_bos),
         cmocka_unit_test(roles_become_the_markers_of_the_vocabulary),
+        cmocka_unit_test(users_cannot_write_the_marks_of_the_template),
         cmocka_unit_test(a_prompt_is_one_text),
         cmocka_unit_test(texts_and_ids_are_cut_to_their_room),
         cmocka_unit_test(a_chat_keeps_its_decoder),
