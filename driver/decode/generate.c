@@ -27,7 +27,8 @@ struct loop {
     bool begin_text; /* at the beginning of the text: drop the space that the tokenizer added */
     bool on_device;  /* the device chooses tokens */
     struct tw_stop_text stop_text;
-    bool found; /* the text came to a stop text */
+    bool found;   /* the text came to a stop text */
+    bool refused; /* on_text wanted to stop: it gets no more */
 };
 
 static bool interrupted(const struct loop *l) {
@@ -95,8 +96,10 @@ static int feed_prompt(struct loop *l, const uint32_t *ids, size_t n, tw_error *
 }
 
 static int pass_text(void *ctx, const char *text, size_t n) {
-    const struct loop *l = ctx;
-    return l->o->on_text ? l->o->on_text(l->o->ctx, text, n) : 0;
+    struct loop *l = ctx;
+    int stopped = l->o->on_text ? l->o->on_text(l->o->ctx, text, n) : 0;
+    l->refused = l->refused || stopped;
+    return stopped;
 }
 
 /* Text on its way to the caller, who gets it once it cannot begin a stop text any more. */
@@ -188,7 +191,7 @@ static bool take_run(struct loop *l, const uint32_t *ids, uint32_t n, int *code,
         if (take(l, ids[i], code, err)) {
             uint32_t surplus = n - 1 - i;
             if (surplus > 0) {
-                tw_session_rewind(l->session, l->session->position - surplus, NULL);
+                tw_session_drop_tokens(l->session, l->session->position - surplus);
             }
             return true;
         }
@@ -273,7 +276,7 @@ static void end_text(struct loop *l, int code) {
     if (!cut && wants_text(l)) {
         tw_utf8_flush(&t->utf8, check_text, l);
     }
-    if (!l->found) {
+    if (!l->found && !l->refused) {
         tw_stop_text_flush(&l->stop_text, pass_text, l);
     }
 }

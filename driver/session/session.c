@@ -5,6 +5,7 @@
  */
 #include "driver/session/session.h"
 
+#include "loader/base/assert.h"
 #include "loader/base/sized.h"
 #include "loader/bundle/vocab_open.h"
 
@@ -221,6 +222,13 @@ uint32_t tw_session_position(const tw_session *s) {
     return s ? s->position : 0;
 }
 
+void tw_session_drop_tokens(struct tw_session *s, uint32_t position) {
+    TW_ASSERT(position <= s->position);
+    /* Attention reads only positions below the step's end, so later ones need not be cleared. */
+    s->position = position;
+    s->logits = NULL;
+}
+
 int tw_session_rewind(tw_session *session, uint32_t position, tw_error *err) {
     struct tw_session *s = session;
     int code = TW_NEED(err, session);
@@ -231,8 +239,7 @@ int tw_session_rewind(tw_session *session, uint32_t position, tw_error *err) {
         return tw_fail(err, TW_E_USAGE, "rewind to position %u: the session is at %u", position,
                        s->position);
     }
-    /* Attention reads only positions below the step's end, so later ones need not be cleared. */
-    s->position = position;
-    s->logits = NULL;
+    tw_session_drop_tokens(s, position);
+    memset(&s->text.utf8, 0, sizeof s->text.utf8);
     return 0;
 }

@@ -106,6 +106,8 @@ static inline int tw_session_check_reset(const struct tw_session *s, tw_error *e
  * RANGE. */
 int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_t n, tw_error *err);
 /* Returns true if one of the session's stop words is set. */
+/* What tw_session_rewind() does with tokens; an incomplete character of the text stays. */
+void tw_session_drop_tokens(struct tw_session *s, uint32_t position);
 static inline bool tw_session_stopped(const struct tw_session *s) {
     return tw_stopped(s->stop[0]) || tw_stopped(s->stop[1]);
 }

@@ -346,7 +346,8 @@ int tw_detokenize(const tw_decoder *decoder, const uint32_t *ids, size_t count, 
 
 /* ---- chats: messages to a prompt ---- */
 
-/* A chat template, ready to turn messages into a prompt for one decoder. Immutable. */
+/* A chat template, ready to turn messages into a prompt for one decoder. Immutable: any number of
+ * threads may render it. Until it is destroyed it keeps the decoder open. */
 typedef struct tw_chat tw_chat;
 
 struct tw_chat_options {
@@ -356,9 +357,11 @@ struct tw_chat_options {
     int64_t now;
 };
 
-/* Reads a template. *out is the caller's: tw_chat_destroy(). Errors: UNSUPPORTED (the bundle has no
- * template or no tokenizer; the template uses a construct that is not supported, which the message
- * names with line and column), FORMAT (its syntax), RANGE. */
+/* Reads a template, of which it keeps what it needs; NULL options: defaults. *out is the caller's:
+ * tw_chat_destroy(). Errors: UNSUPPORTED (the bundle has no template or no tokenizer; the template
+ * uses a construct that is not supported, which the message names with line and column, or is
+ * nested too deeply), FORMAT (its syntax), RANGE (more than 1 MiB), USAGE (NULL; template_text is
+ * neither a name nor a template), NOMEM. */
 int tw_chat_create(const tw_decoder *decoder, const struct tw_chat_options *options, tw_chat **out,
                    tw_error *err);
 /* Frees it. NULL is legal. */
@@ -369,13 +372,15 @@ void tw_chat_destroy(tw_chat *chat);
  * assistant begun; and whatever else the template knows (tools, enable_thinking). bos_token and
  * eos_token are defined. Stores the first `capacity` bytes in `text`, without a terminator, and the
  * total length in *length. Errors: FORMAT (the JSON; messages that the template refuses, with its
- * words), UNSUPPORTED, RANGE (too large, nested too deeply, takes too long). */
+ * words), UNSUPPORTED, RANGE (too large, nested too deeply, takes too long), USAGE (NULL; `text`
+ * may be if `capacity` is 0), NOMEM (also: the template needs more memory than it may have). */
 int tw_chat_render(const tw_chat *chat, const char *json, size_t n, char *text, size_t capacity,
                    size_t *length, tw_error *err);
 /* Renders and converts to token ids, the first `capacity` of them in `ids` and the total number in
- * *count. Special tokens come from the template only: characters of the messages that spell one
- * stay text. If the vocabulary asks for BOS there is exactly one at the beginning, whether the
- * template writes it or not. Errors: those of tw_chat_render() and tw_tokenize(). */
+ * *count. Special tokens come from the template only: what spells one in the messages stays text,
+ * but for the names of roles, of which templates make markers. If the vocabulary asks for BOS there
+ * is exactly one at the beginning, whoever writes it. Errors: those of tw_chat_render() and
+ * tw_tokenize(). */
 int tw_chat_tokenize(const tw_chat *chat, const char *json, size_t n, uint32_t *ids,
                      size_t capacity, size_t *count, tw_error *err);
 
@@ -450,7 +455,8 @@ int tw_session_score(tw_session *session, const uint32_t *ids, size_t n, float *
                      tw_error *err);
 /* Returns how many tokens the sequence has; 0 if `session` is NULL. */
 uint32_t tw_session_position(const tw_session *session);
-/* Discards the tokens from `position` on. Errors: USAGE (beyond the current position). */
+/* Discards the tokens from `position` on, and the incomplete character that the last text may have
+ * ended with. Errors: USAGE (beyond the current position). */
 int tw_session_rewind(tw_session *session, uint32_t position, tw_error *err);
 
 /* ---- generation ---- */
@@ -485,7 +491,8 @@ struct tw_generate_options {
     float top_p, min_p; /* top_p 0 means 1: no limit; min_p 0: no limit */
     uint64_t seed;      /* same seed, same tokens, on every device */
     /* Any of them may be NULL; they run on the caller's thread. on_token and on_text return 0, or
-     * another value to stop after this token. on_text gets whole UTF-8 characters and needs a
+     * another value to stop after this token; after one of on_text's, it is not called again, even
+     * if some text was held back. on_text gets whole UTF-8 characters and needs a
      * tokenizer. If a character is incomplete when tw_generate() returns, the session keeps its
      * bytes: the next call completes it if its prompt is the last token chosen, and otherwise
      * begins with U+FFFD. */

@@ -228,6 +228,27 @@ static void a_chat_keeps_its_decoder(void **state) {
     tw_chat_destroy(chat);
 }
 
+static void options_may_be_missing_but_not_the_rest(void **state) {
+    (void)state;
+    tw_decoder *decoder = open_decoder();
+    tw_chat *chat = NULL;
+    tw_error err = {0};
+    size_t n;
+    /* the shipped model has no template */
+    assert_int_equal(tw_chat_create(decoder, NULL, &chat, &err), TW_E_UNSUPPORTED);
+    assert_int_equal(tw_chat_create(NULL, NULL, &chat, &err), TW_E_USAGE);
+    assert_int_equal(tw_chat_create(decoder, NULL, NULL, &err), TW_E_USAGE);
+    const struct tw_chat_options o = {.size = sizeof o, .template_text = "nosuch"};
+    assert_int_equal(tw_chat_create(decoder, &o, &chat, &err), TW_E_USAGE);
+    assert_null(chat);
+    chat = open_chat(decoder, "chatml");
+    assert_int_equal(tw_chat_render(chat, NULL, 0, NULL, 0, &n, &err), TW_E_USAGE);
+    assert_int_equal(tw_chat_render(chat, "{}", 2, NULL, 1, &n, &err), TW_E_USAGE);
+    assert_int_equal(tw_chat_tokenize(chat, "{}", 2, NULL, 0, NULL, &err), TW_E_USAGE);
+    tw_chat_destroy(chat);
+    tw_decoder_close(decoder);
+}
+
 static void bad_json_is_refused(void **state) {
     (void)state;
     static const struct {
@@ -270,6 +291,7 @@ int main(void) {
         cmocka_unit_test(a_prompt_is_one_text),
         cmocka_unit_test(texts_and_ids_are_cut_to_their_room),
         cmocka_unit_test(a_chat_keeps_its_decoder),
+        cmocka_unit_test(options_may_be_missing_but_not_the_rest),
         cmocka_unit_test(bad_json_is_refused),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

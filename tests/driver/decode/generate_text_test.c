@@ -115,9 +115,48 @@ static void a_character_that_does_not_continue_is_replaced(void **state) {
     assert_string_equal(text_of(&r, other, 2, &e[1], 1), REPLACEMENT "x"); /* another prompt */
     assert_string_equal(text_of(&r, &e[1], 1, &e[0], 1), "");
     assert_int_equal(tw_session_rewind(r.session, 0, &r.err), 0);
-    assert_string_equal(text_of(&r, &e[0], 1, &e[2], 1), REPLACEMENT REPLACEMENT); /* elsewhere */
-    assert_string_equal(text_of(&r, &bos, 1, end, 5), REPLACEMENT); /* the text is over */
+    assert_string_equal(text_of(&r, &e[0], 1, &e[2], 1), REPLACEMENT); /* elsewhere: that of 0xA9 */
+    assert_string_equal(text_of(&r, &bos, 1, end, 5), REPLACEMENT);    /* the text is over */
     assert_string_equal(text_of(&r, &eos, 1, &e[1], 1), "x");
+    rig_close(&r);
+}
+
+/* As in a chat, whose next prompt has what could be heard of the answer. */
+static void a_rewound_character_leaves_nothing(void **state) {
+    (void)state;
+    struct rig r;
+    open_forced(&r);
+    const uint32_t bos = 1, e = byte_id(&r, 0xC3), x = byte_id(&r, 'x');
+    assert_string_equal(text_of(&r, &bos, 1, &e, 1), "");
+    assert_int_equal(tw_session_rewind(r.session, tw_session_position(r.session), &r.err), 0);
+    assert_string_equal(text_of(&r, &x, 1, &x, 1), "x");
+    rig_close(&r);
+}
+
+static int on_text_once(void *ctx, const char *text, size_t n) {
+    (void)on_text(ctx, text, n);
+    return 1;
+}
+
+/* The stop text is "xy", so the second x is held back when the first one stops. */
+static void on_text_is_not_called_after_it_stopped(void **state) {
+    (void)state;
+    struct rig r;
+    open_forced(&r);
+    const uint32_t bos = 1, x = byte_id(&r, 'x'), ids[] = {x, x, x, x};
+    const char *const stops[] = {"xy"};
+    struct heard h = {.n = 0};
+    const struct tw_generate_options o = {.size = sizeof o,
+                                          .n_predict = 4,
+                                          .on_text = on_text_once,
+                                          .ctx = &h,
+                                          .n_stop_texts = 1,
+                                          .stop_texts = stops};
+    struct tw_generate_result result = {.size = sizeof result};
+    wanted = ids;
+    assert_int_equal(tw_generate(r.session, &bos, 1, &o, &result, &r.err), 0);
+    assert_int_equal(result.reason, TW_STOP_CALLBACK);
+    assert_string_equal(h.text, "x");
     rig_close(&r);
 }
 
@@ -342,6 +381,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_character_continues_in_the_next_call),
         cmocka_unit_test(a_character_that_does_not_continue_is_replaced),
+        cmocka_unit_test(a_rewound_character_leaves_nothing),
+        cmocka_unit_test(on_text_is_not_called_after_it_stopped),
         cmocka_unit_test(a_stop_text_ends_the_text_before_it),
         cmocka_unit_test(a_stop_text_ends_what_the_device_generates),
         cmocka_unit_test(penalised_text_repeats_nothing),
