@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <histedit.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,14 @@ static char *show_prompt(EditLine *editor) {
     el_get(editor, EL_CLIENTDATA, &data);
     const struct line_input *in = data;
     return (char *)(uintptr_t)in->prompt; /* libedit only reads it */
+}
+
+/* libedit reads characters of the locale, and drops bytes that are none: those above 0x7F in the C
+ * locale, which is also that of a system without the user's one. Messages are UTF-8 in any case. */
+static void choose_characters(void) {
+    if (!setlocale(LC_CTYPE, "") || MB_CUR_MAX == 1) {
+        setlocale(LC_CTYPE, "C.UTF-8");
+    }
 }
 
 /* Without an editor (an unknown terminal) lines are read as they come. */
@@ -51,6 +60,7 @@ int line_input_open(struct line_input **out, tw_error *err) {
         return tw_fail(err, TW_E_NOMEM, "out of memory for the input");
     }
     if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) {
+        choose_characters();
         open_editor(in);
     }
     *out = in;
@@ -88,7 +98,9 @@ enum line_result line_input_read(struct line_input *in, const char *prompt, cons
                                  size_t *n) {
     int length = 0;
     errno = 0;
-    if (in->editor) {
+    if (ui_stop) {
+        length = -1; /* it came before the line */
+    } else if (in->editor) {
         *text = edit(in, prompt, &length);
     } else {
         length = (int)getline(&in->line, &in->room, stdin);
