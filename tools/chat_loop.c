@@ -18,6 +18,8 @@ struct loop {
     struct line_input *in;
     char *text; /* the message that is being read */
     size_t n, room;
+    bool quoted;  /* it was in """: no command */
+    bool retries; /* an answer is generated once more */
     bool leave;
     tw_error *err;
 };
@@ -36,9 +38,9 @@ static void print_stats(const struct loop *l) {
                   tw_session_position(l->c.engine->session), l->c.engine->session_info.n_ctx);
 }
 
-/* A signal other than Ctrl-C ends the program. */
-static bool is_ctrl_c(void) {
-    return ui_stop == SIGINT;
+/* Whether the loop goes on after a signal: Ctrl-C on a terminal ends only what it interrupts. */
+static bool goes_on_after(const struct loop *l, int stop) {
+    return stop == 0 || (stop == SIGINT && line_input_is_terminal(l->in));
 }
 
 static int finish_answer(struct loop *l) {
@@ -55,22 +57,23 @@ static int finish_answer(struct loop *l) {
     return code;
 }
 
+/* Signals that came since the message was read count, too. */
 static int answer(struct loop *l) {
-    ui_stop = 0;
-    ui_catch_interrupts(); /* a second signal ends the program at once */
+    if (!ui_stop) {
+        ui_catch_interrupts(); /* a second signal ends the program at once */
+    }
     int code = conversation_answer(&l->c, l->err);
-    if (code == TW_E_INTERRUPTED && is_ctrl_c() && line_input_is_terminal(l->in)) {
-        ui_note("stopped; the message was dropped");
+    if (code == TW_E_INTERRUPTED && goes_on_after(l, ui_stop)) {
+        ui_note(l->retries ? "stopped; the earlier answer stays"
+                           : "stopped; the message was dropped");
         code = 0;
     } else if (!code) {
         code = finish_answer(l);
     }
-    if (l->c.stopped && (!is_ctrl_c() || !line_input_is_terminal(l->in))) {
+    if (!goes_on_after(l, ui_take_interrupt())) {
         l->leave = true;
         code = code ? code : tw_fail(l->err, TW_E_INTERRUPTED, "interrupted");
     }
-    ui_stop = 0;
-    ui_catch_interrupts();
     l->leave = l->leave || l->o->single;
     return code;
 }
@@ -133,11 +136,24 @@ static int load(struct loop *l, char *argument) {
 
 static int regenerate(struct loop *l, char *argument) {
     (void)argument;
-    if (!conversation_drop_answer(&l->c)) {
-        return tw_fail(l->err, TW_E_USAGE, "there is no message to answer");
+    json_t *before = json_copy(l->c.messages);
+    if (!before || !conversation_drop_answer(&l->c)) {
+        json_decref(before);
+        return before ? tw_fail(l->err, TW_E_USAGE, "there is no message to answer")
+                      : tw_fail(l->err, TW_E_NOMEM, "out of memory for the conversation");
     }
+    size_t n = json_array_size(l->c.messages);
     l->c.generate.seed++; /* or the answer would be the same */
-    return answer(l);
+    l->retries = true;
+    int code = answer(l);
+    l->retries = false;
+    if (json_array_size(l->c.messages) <= n) { /* there is no new answer */
+        json_decref(l->c.messages);
+        l->c.messages = before;
+    } else {
+        json_decref(before);
+    }
+    return code;
 }
 
 static const struct command {
@@ -174,7 +190,7 @@ static int send(struct loop *l, const char *text, size_t n) {
 
 /* A line, or lines, that were read. */
 static int take(struct loop *l) {
-    size_t slashes = strspn(l->text, "/");
+    size_t slashes = l->quoted ? 0 : strspn(l->text, "/");
     if (l->n == 0) {
         return 0;
     }
@@ -196,11 +212,11 @@ static bool ends_with(const char *text, size_t n, const char *end) {
     return n >= m && memcmp(text + n - m, end, m) == 0;
 }
 
-/* Adds a line to the message. *more: it continues on the next one. *quoted: it is inside """. */
-static bool add_line(struct loop *l, const char *line, size_t n, bool *quoted, bool *more) {
+/* Adds a line to the message. *more: it continues on the next one. */
+static bool add_line(struct loop *l, const char *line, size_t n, bool *more) {
     static const char quotes[] = "\"\"\"";
-    if (l->n == 0 && !*quoted && n >= 3 && memcmp(line, quotes, 3) == 0) {
-        *quoted = true;
+    if (l->n == 0 && !l->quoted && n >= 3 && memcmp(line, quotes, 3) == 0) {
+        l->quoted = true;
         line += 3;
         n -= 3;
         if (n == 0) {
@@ -208,24 +224,25 @@ static bool add_line(struct loop *l, const char *line, size_t n, bool *quoted, b
             return append(l, "", 0);
         }
     }
-    bool end = *quoted && ends_with(line, n, quotes);
-    bool continues = !*quoted && ends_with(line, n, "\\");
-    *more = continues || (*quoted && !end);
+    bool end = l->quoted && ends_with(line, n, quotes);
+    bool continues = !l->quoted && ends_with(line, n, "\\");
+    *more = continues || (l->quoted && !end);
     return append(l, line, n - (end ? 3 : continues ? 1 : 0)) && (!*more || append(l, "\n", 1));
 }
 
 /* Reads a message. Ctrl-C drops what was typed; a second one in a row leaves. */
 static enum line_result read_message(struct loop *l) {
-    bool quoted = false, more = true;
+    bool more = true;
     l->n = 0;
+    l->quoted = false;
     while (more) {
         const char *line;
         size_t n = 0;
-        enum line_result r = line_input_read(l->in, l->n || quoted ? "... " : "> ", &line, &n);
+        enum line_result r = line_input_read(l->in, l->n || l->quoted ? "... " : "> ", &line, &n);
         if (r != LINE_READ) {
             return r == LINE_END && l->n ? LINE_READ : r;
         }
-        if (!add_line(l, line, n, &quoted, &more)) {
+        if (!add_line(l, line, n, &more)) {
             return LINE_END;
         }
     }
@@ -235,11 +252,9 @@ static enum line_result read_message(struct loop *l) {
 /* A signal while a message is read. Ctrl-C on a terminal leaves if it comes again; else a signal
  * ends the program. */
 static int interrupted_at_prompt(struct loop *l, bool again) {
-    bool ctrl_c = is_ctrl_c() && line_input_is_terminal(l->in);
-    l->leave = again || !ctrl_c;
-    ui_stop = 0;
-    ui_catch_interrupts();
-    if (!ctrl_c) {
+    bool goes_on = goes_on_after(l, ui_take_interrupt());
+    l->leave = again || !goes_on;
+    if (!goes_on) {
         return tw_fail(l->err, TW_E_INTERRUPTED, "interrupted");
     }
     fputs(again ? "\n" : "\n(Ctrl-C once more, or /exit, leaves)\n", stderr);

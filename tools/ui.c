@@ -56,6 +56,22 @@ void ui_catch_interrupts(void) {
     set_handlers(on_signal, (int)SA_RESETHAND);
 }
 
+int ui_take_interrupt(void) {
+    sigset_t all, before;
+    sigemptyset(&all);
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        sigaddset(&all, signals[i]);
+    }
+    sigprocmask(SIG_BLOCK, &all, &before);
+    int stop = ui_stop;
+    if (stop == 0 || stop == SIGINT) {
+        ui_stop = 0;
+        ui_catch_interrupts();
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return stop;
+}
+
 void ui_guard(const char *first, const char *second, const char *folder) {
     if (!first) {
         set_handlers(SIG_DFL, 0);

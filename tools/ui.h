@@ -21,6 +21,9 @@
  * called again; a second signal after a call ends the process at once. */
 extern volatile sig_atomic_t ui_stop;
 void ui_catch_interrupts(void);
+/* Returns ui_stop. If it is 0 or SIGINT, makes it 0 and catches signals again, with no signal lost
+ * between the two; another signal, which ends the program, stays. */
+int ui_take_interrupt(void);
 /* To be called while files are being written: a signal removes these (`second` and `folder` may be
  * NULL), then the folder, and exits with 130. ui_guard(NULL, NULL, NULL) ends the protection. */
 void ui_guard(const char *first, const char *second, const char *folder);

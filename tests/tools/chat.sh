@@ -63,6 +63,11 @@ talk '"""one\ntwo"""\n'
 same 'lines in triple quotes' "$joined" "$out"
 talk '"""\none\ntwo\n"""\n'
 same 'on lines of their own' "$joined" "$out"
+quoted=$("$TW_BIN" chat "$chat" -st -p '/exit' --temp 0 -n 12 </dev/null)
+talk '"""\n/exit\n"""\n'
+same 'a slash in triple quotes begins no command' "$quoted" "$out"
+talk '"""/exit"""\n'
+same 'also on one line' "$quoted" "$out"
 talk '//exit\n'
 same 'two slashes begin a message with one' "$("$TW_BIN" chat "$chat" -st -p '/exit' --temp 0 -n 12 </dev/null)" "$out"
 talk '\n\n/exit\nnever read\n'
@@ -132,6 +137,7 @@ binary, model = sys.argv[1:3]
 pid, fd = pty.fork()
 if pid == 0:
     os.environ["TERM"] = "xterm"
+    os.environ["LC_ALL"] = "C"
     os.execv(binary, [binary, "chat", model, "--mode", "strict", "-t", "1", "--temp", "0", "-n", "400"])
 seen = ""
 for expected, typed in zip(sys.argv[3::2], sys.argv[4::2]):
@@ -147,7 +153,7 @@ for expected, typed in zip(sys.argv[3::2], sys.argv[4::2]):
     seen = seen.split(expected, 1)[1]
     # libedit shows the prompt before it takes over the terminal
     time.sleep(0.3 if expected == "> " else 0)
-    os.write(fd, typed.encode().decode("unicode_escape").encode())
+    os.write(fd, typed.encode().decode("unicode_escape").encode("latin-1"))
 end = time.time() + 60
 while time.time() < end:
     done, status = os.waitpid(pid, os.WNOHANG)
@@ -170,6 +176,11 @@ if python3 -c 'import pty, os; os.waitstatus_to_exitcode' 2>/dev/null; then
         "$("$TW_BIN" chat "$chat" -st -p Hello --temp 0 -n 3 </dev/null | cut -c 1-5)" '\x03' 'the answer was stopped' '' '> ' '/exit\n'
     terminal 'a mistake does not end it' '> ' '/frob\n' 'unknown command' '' '> ' '/load nothing\n' 'No such file' '' '> ' '/exit\n'
     terminal 'earlier lines are recalled' '> ' '/system Be kind\n' '> ' '/system\n' 'Be kind' '' '> ' '\x10\n' 'Be kind' '' '> ' '\x04'
+    terminal 'letters outside of ASCII, in the C locale' '> ' '/system K\xc3\xb6nigin\n' '> ' '/system\n' "$(printf 'K\303\266nigin')" '' '> ' '/exit\n'
+    terminal 'an answer that cannot be replaced' '> ' "/load $work/c.json\n" '> ' "/system $(python3 -c 'print("word " * 600)')\n" '> ' \
+        '/regenerate\n' 'the context has' '' '> ' "/save $work/kept.json\n" '> ' '/exit\n'
+    check 'stays' python3 -c 'import json, sys; m = json.load(open(sys.argv[1]))["messages"]; assert [x["role"] for x in m] == ["system", "user", "assistant"]' \
+        "$work/kept.json"
 else
     echo 'skip a chat on a terminal: python3 is too old'
 fi
@@ -183,6 +194,32 @@ p.stdin.flush()
 p.stdout.readline()
 p.terminate()
 sys.exit(p.wait(60) != 130)
+PY
+
+check 'also while it reports on an answer' python3 - "$TW_BIN" "$chat" <<'PY'
+import os, subprocess, sys, threading, time
+reader, writer = os.pipe()  # full, so that the report waits
+os.set_blocking(writer, False)
+try:
+    while True:
+        os.write(writer, b"x" * 4096)
+except BlockingIOError:
+    os.set_blocking(writer, True)
+p = subprocess.Popen([sys.argv[1], "chat", sys.argv[2], "-n", "4", "--stats"], stdin=subprocess.PIPE,
+                     stdout=subprocess.PIPE, stderr=writer)
+os.close(writer)
+p.stdin.write(b"Hello\n")
+p.stdin.flush()
+p.stdout.readline()
+time.sleep(0.2)
+p.terminate()
+time.sleep(0.1)
+threading.Thread(target=lambda: [None for _ in iter(lambda: os.read(reader, 65536), b"")], daemon=True).start()
+try:
+    sys.exit(p.wait(10) != 130)
+except subprocess.TimeoutExpired:
+    p.kill()
+    sys.exit("it goes on")
 PY
 
 # Sampler options.
