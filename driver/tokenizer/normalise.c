@@ -6,7 +6,8 @@
  *
  * The table is a u32 of bytes, a double array of so many bytes (Darts' units: offset, label and
  * leaf), and terminated texts to which its leaves point. It is from outside: every step is checked,
- * and a text that would leave it is taken as it is.
+ * and a text that would leave it is taken as it is; so is one whose steps go on too long, since the
+ * array may have cycles, or whose replacement is too long.
  */
 #include "driver/tokenizer/tokenizer_internal.h"
 #include "driver/tokenizer/utf8_stream.h"
@@ -15,6 +16,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Bytes that a table may replace at once, and put there. Those of SentencePiece have 18 and 33. */
+#define KEY_BYTES_MAX 64u
+#define REPLACEMENT_BYTES_MAX 256u
+/* How much longer a text may become; 11 times is what Unicode's own tables may do. */
+#define GROWTH_MAX 32u
 
 struct buffer {
     char *bytes;
@@ -47,6 +54,13 @@ static uint32_t load(const uint8_t *p) {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
+/* Returns the terminated text at `at`, or NULL if there is none. */
+static const char *replacement_at(const struct charsmap *map, uint32_t at) {
+    size_t left = at < map->n_texts ? map->n_texts - at : 0;
+    size_t most = left < REPLACEMENT_BYTES_MAX + 1 ? left : REPLACEMENT_BYTES_MAX + 1;
+    return most && memchr(map->texts + at, 0, most) ? map->texts + at : NULL;
+}
+
 static struct charsmap open_charsmap(const struct tw_vocab *vocab) {
     uint32_t size = vocab->extra.charsmap_bytes;
     uint32_t bytes = size >= 4 ? load(vocab->charsmap) : 0;
@@ -68,6 +82,7 @@ static size_t find_replacement(const struct charsmap *map, const char *text, siz
                                const char **with) {
     size_t longest = 0;
     uint32_t node = map->n_units ? unit_offset(load(map->units)) : 0;
+    n = n < KEY_BYTES_MAX ? n : KEY_BYTES_MAX;
     for (size_t i = 0; i < n && text[i] != 0 && map->n_units; i++) {
         node ^= (uint8_t)text[i];
         uint32_t unit = node < map->n_units ? load(map->units + 4 * (size_t)node) : 0;
@@ -76,11 +91,10 @@ static size_t find_replacement(const struct charsmap *map, const char *text, siz
         }
         node ^= unit_offset(unit);
         if (unit & 1u << 8 && node < map->n_units) {
-            uint32_t at = load(map->units + 4 * (size_t)node) & ~(1u << 31);
-            if (at < map->n_texts && memchr(map->texts + at, 0, map->n_texts - at)) {
-                longest = i + 1;
-                *with = map->texts + at;
-            }
+            uint32_t leaf = load(map->units + 4 * (size_t)node);
+            const char *found = replacement_at(map, leaf & ~(1u << 31));
+            longest = found ? i + 1 : longest;
+            *with = found ? found : *with;
         }
     }
     return longest;
@@ -90,7 +104,7 @@ static size_t find_replacement(const struct charsmap *map, const char *text, siz
 static void replace(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
                     struct buffer *out) {
     struct charsmap map = open_charsmap(&tokenizer->vocab);
-    for (size_t at = 0; at < n;) {
+    for (size_t at = 0; at < n && out->n / GROWTH_MAX <= n;) {
         uint32_t marker = tw_marker_find(tokenizer, text + at, n - at, true, NULL), length = 0;
         const char *with = text + at;
         size_t used = tw_utf8_char(text + at, n - at);
@@ -148,24 +162,32 @@ static void spell_blanks(const struct tw_vocab *vocab, const char *text, size_t 
     }
 }
 
-char *tw_normalise(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
-                   size_t *length) {
-    struct buffer replaced = {0}, out = {0};
+int tw_normalise(const struct tw_tokenizer *tokenizer, const char *text, size_t n, char **out,
+                 size_t *length, tw_error *err) {
+    struct buffer replaced = {0}, spelled = {0};
+    size_t before = n;
     if (tokenizer->vocab.extra.charsmap_bytes) {
         replace(tokenizer, text, n, &replaced);
         text = replaced.bytes;
         n = replaced.n;
     }
-    if (!replaced.failed) {
-        spell_blanks(&tokenizer->vocab, text, n, &out);
+    bool grown = n / GROWTH_MAX > before;
+    if (!replaced.failed && !grown) {
+        spell_blanks(&tokenizer->vocab, text, n, &spelled);
     }
-    put(&out, "", 1); /* never NULL, even of an empty text */
-    bool failed = replaced.failed || out.failed;
+    put(&spelled, "", 1); /* never NULL, even of an empty text */
+    bool failed = replaced.failed || spelled.failed || spelled.n > UINT32_MAX;
     free(replaced.bytes);
-    if (failed) {
-        free(out.bytes);
-        return NULL;
+    if (failed || grown) {
+        free(spelled.bytes);
+        return grown ? tw_fail(err, TW_E_RANGE,
+                               "text of %zu bytes: the vocabulary's replacements make it more than "
+                               "%u times as long",
+                               before, GROWTH_MAX)
+                     : tw_fail(err, TW_E_NOMEM, "tokenizer: no memory for a text of %zu bytes",
+                               before);
     }
-    *length = out.n - 1;
-    return out.bytes;
+    *out = spelled.bytes;
+    *length = spelled.n - 1;
+    return 0;
 }

@@ -73,12 +73,12 @@ bool tw_tokenizer_is_end(const struct tw_tokenizer *tokenizer, uint32_t id);
 bool tw_tokenizer_is_control(const struct tw_tokenizer *tokenizer, uint32_t id);
 /* Appends the ids of text[0..n) to `out`; `flags` of tw_encode_flags. The spans `literal`, in
  * ascending order and without overlaps, are what users wrote in a chat template's text: in them,
- * and across their edges, TW_ENCODE_SPECIAL does not apply, and no piece is recognised whose
- * bit is set in `reserved` (bit id % 8 of [id / 8]; NULL: none). The text is still one text: words go on
+ * and across their edges, TW_ENCODE_SPECIAL does not apply, and no piece is recognised whose bit is
+ * set in `reserved` (bit id % 8 of [id / 8]; NULL: none). The text is still one text: words go on
  * across the edges. Takes O(n log n) time and about 36 bytes of temporary memory per character. On
- * failure the ids in `out` are unchanged. Errors: RANGE (text too long; a span out of order or
- * outside of the text), UNSUPPORTED (a character without a token in a vocabulary without an unknown
- * token), NOMEM. */
+ * failure the ids in `out` are unchanged. Errors: RANGE (text too long, or made so by the table of
+ * replacements; a span out of order or outside of the text), UNSUPPORTED (a character without a
+ * token in a vocabulary without an unknown token), NOMEM. */
 int tw_tokenizer_encode_reserving(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
                                   const struct tw_text_span *literal, size_t n_literal,
                                   const uint8_t *reserved, unsigned flags,

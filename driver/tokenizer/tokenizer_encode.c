@@ -197,13 +197,10 @@ static int encode_plain(struct encoder *e, const char *text, size_t n) {
     if (e->tokenizer->vocab.header.kind == TW_VOCAB_BYTE_BPE) {
         return encode_byte_level(e, text, n);
     }
-    size_t length;
-    char *spelled = tw_normalise(e->tokenizer, text, n, &length);
-    if (spelled == NULL || length > UINT32_MAX - 1) {
-        free(spelled);
-        return tw_fail(e->err, TW_E_NOMEM, "tokenizer: no memory for a text of %zu bytes", n);
-    }
-    int rc = encode_normalised(e, spelled, length);
+    size_t length = 0;
+    char *spelled = NULL;
+    int rc = tw_normalise(e->tokenizer, text, n, &spelled, &length, e->err);
+    rc = rc ? rc : encode_normalised(e, spelled, length);
     free(spelled);
     return rc;
 }

@@ -113,9 +113,10 @@ int tw_encode_word(const struct tw_tokenizer *tokenizer, const char *word, uint3
 int tw_encode_unigram(const struct tw_tokenizer *tokenizer, const char *text, uint32_t n,
                       struct tw_token_list *out, tw_error *err);
 
-/* Returns a copy of the text as the pieces spell it (normalise.c): normalised, blanks as U+2581,
- * with the blank that the flags ask for; NULL if out of memory. */
-char *tw_normalise(const struct tw_tokenizer *tokenizer, const char *text, size_t n,
-                   size_t *length);
+/* Makes a copy of the text as the pieces spell it (normalise.c), the caller's to free: normalised,
+ * blanks as U+2581, with the blank that the flags ask for; less than 2^32 bytes. Errors: RANGE (it
+ * becomes much longer), NOMEM. */
+int tw_normalise(const struct tw_tokenizer *tokenizer, const char *text, size_t n, char **out,
+                 size_t *length, tw_error *err);
 
 #endif

@@ -474,6 +474,71 @@ static void random_texts_get_the_best_score_of_all_splits(void **state) {
 
 /* ---- normalisations ---- */
 
+struct hostile_map {
+    uint32_t size, units[256];
+    char texts[1024];
+};
+
+static struct opened open_map(const struct hostile_map *map) {
+    struct made_spec spec = {.kind = TW_VOCAB_UNIGRAM,
+                             .pieces = grams,
+                             .n_pieces = 8,
+                             .has_unk = true,
+                             .charsmap = map,
+                             .charsmap_bytes = sizeof *map};
+    return open_spec(&spec);
+}
+
+/* Unit 64 has an offset of 'b', so that "bbb..." stays in it; and "a" is replaced by 'a's. */
+static struct hostile_map map_of_b_and_a(uint32_t at) {
+    struct hostile_map map = {.size = sizeof map.units};
+    map.units[0] = ('b' ^ 64u) << 10;
+    map.units[64] = (uint32_t)'b' << 10 | 'b';
+    uint32_t a = 'b' ^ 64u ^ 'a';
+    map.units[a] = (a ^ 200u) << 10 | 1u << 8 | 'a';
+    map.units[200] = 1u << 31 | at;
+    memset(map.texts, 'a', sizeof map.texts);
+    return map;
+}
+
+static void hostile_tables_of_replacements_cost_little(void **state) {
+    (void)state;
+    enum { LONG = 1000000 };
+    char *text = malloc(LONG);
+    struct tw_token_list list = {.n = 0};
+    tw_error err = {0};
+    assert_non_null(text);
+    memset(text, 'b', LONG);
+    /* each "b" would be followed to the end of the text: 10^12 steps */
+    struct hostile_map map = map_of_b_and_a(0);
+    struct opened o = open_map(&map);
+    assert_int_equal(tw_tokenizer_encode(o.tokenizer, text, LONG, 0, &list, &err), 0);
+    assert_int_equal(list.n, LONG);
+    /* replacements that have no end, or none soon, are none */
+    EXPECT(&o, "ab", 0, 3);
+    close_it(&o);
+    map.texts[1000] = 0;
+    o = open_map(&map);
+    EXPECT(&o, "ab", 0, 3);
+    close_it(&o);
+    map.texts[3] = 0;
+    o = open_map(&map);
+    EXPECT(&o, "ab", 0, 1, 1, 3);
+    close_it(&o);
+    /* 200 bytes for each */
+    map.texts[3] = 'a';
+    map.texts[200] = 0;
+    o = open_map(&map);
+    memset(text, 'a', LONG);
+    list.n = 0;
+    assert_int_equal(tw_tokenizer_encode(o.tokenizer, text, LONG, 0, &list, &err), TW_E_RANGE);
+    assert_non_null(strstr(err.message, "32 times as long"));
+    assert_int_equal(list.n, 0);
+    close_it(&o);
+    tw_token_list_finish(&list);
+    free(text);
+}
+
 /* A double array in Darts' form that has the one key "A" (65), whose value is the text at 2: unit 0
  * is the root with offset 64, so that "A" is unit 64 ^ 65 = 1, which has a leaf, with offset 2, so
  * that its value is unit 1 ^ 2 = 3. */
@@ -528,6 +593,7 @@ int main(void) {
         cmocka_unit_test(user_defined_runs_of_blanks_are_merged),
         cmocka_unit_test(the_best_sum_of_scores_wins),
         cmocka_unit_test(random_texts_get_the_best_score_of_all_splits),
+        cmocka_unit_test(hostile_tables_of_replacements_cost_little),
         cmocka_unit_test(characters_are_replaced_by_the_models_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
