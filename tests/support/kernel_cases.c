@@ -173,7 +173,7 @@ static void matmul_with_float_activations(kernel_check *check) {
         s.rows = s.rows > 20 ? 20 : s.rows;
         float *x =
             any ? wild_floats(&r, (size_t)s.rows * s.k) : fixture_floats(&r, (size_t)s.rows * s.k);
-        uint8_t *w = any ? fixture_bytes(&r, s.panels * tw_panel_bytes(dtype, s.k))
+        uint8_t *w = any ? fixture_bytes(&r, (size_t)(s.panels * tw_panel_bytes(dtype, s.k)))
                          : fixture_panels(&r, dtype, s.k, s.panels);
         check_product(check, &r, dtype, TW_DT_F32, s, x, s.k * 4, w, any ? " any bits" : " floats");
         free(w);
