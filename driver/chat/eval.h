@@ -44,6 +44,8 @@ struct tw_jinja_render {
 int tw_jinja_no_memory(struct tw_jinja_render *r);
 /* Counts steps. Errors: RANGE (too many, or too much time). */
 int tw_jinja_step(struct tw_jinja_render *r, size_t n);
+/* Counts what comparing m bytes at each of n places may take, before it is done. */
+int tw_jinja_step_product(struct tw_jinja_render *r, size_t n, size_t m);
 
 /* ---- calls ---- */
 

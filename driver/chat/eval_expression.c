@@ -27,6 +27,10 @@ int tw_jinja_step(struct tw_jinja_render *r, size_t n) {
     return 0;
 }
 
+int tw_jinja_step_product(struct tw_jinja_render *r, size_t n, size_t m) {
+    return tw_jinja_step(r, (n / 64 + 1) * (m / 64 + 1)); /* neither is above 2^28 */
+}
+
 /* Counts what is evaluated by recursion; on success the caller takes 1 off r->depth at its end. */
 static int enter(struct tw_jinja_render *r) {
     if (r->depth == TW_JINJA_DEPTH) {

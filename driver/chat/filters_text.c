@@ -27,9 +27,10 @@ FILTER(run_string) {
 FILTER(run_trim) {
     const struct tw_jinja_value *chars = call->arg[0];
     struct tw_jinja_text text = self_text(r, call);
-    *out = tw_jinja_string(tw_jinja_strip(
-        text, chars && chars->kind == TW_JINJA_STRING ? &chars->text : NULL, true, true));
-    return tw_jinja_step(r, text.n / 64);
+    const struct tw_jinja_text *set = chars && chars->kind == TW_JINJA_STRING ? &chars->text : NULL;
+    int code = tw_jinja_step_product(r, text.n, set ? set->n : 0);
+    *out = tw_jinja_string(code ? text : tw_jinja_strip(text, set, true, true));
+    return code;
 }
 
 static int change_case(struct tw_jinja_render *r, const struct tw_jinja_call *call,

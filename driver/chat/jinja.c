@@ -124,7 +124,7 @@ static bool convert_object(struct tw_jinja_arena *arena, const json_t *json, uns
     const char *key;
     json_t *item;
     bool good = tw_jinja_new_dict(arena, TW_JINJA_DICT, out);
-    /* the iterators of jansson do not change the object */
+    /* the iterators of jansson do not change the object, and give each key once */
     json_object_foreach((json_t *)(uintptr_t)json, key, item) {
         struct tw_jinja_value v;
         struct tw_jinja_text name;
@@ -133,7 +133,7 @@ static bool convert_object(struct tw_jinja_arena *arena, const json_t *json, uns
             v.text.data = NULL;
         }
         good = good && copy_text(arena, key, strlen(key), true, &name) &&
-               tw_jinja_set(arena, out->dict, tw_jinja_string(name), v);
+               tw_jinja_add(arena, out->dict, tw_jinja_string(name), v);
     }
     return good;
 }

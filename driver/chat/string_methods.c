@@ -25,8 +25,11 @@ static int need_text(struct tw_jinja_render *r, const char *method,
 
 static int strip(struct tw_jinja_render *r, const struct tw_jinja_call *call, bool left, bool right,
                  struct tw_jinja_value *out) {
-    *out = tw_jinja_string(tw_jinja_strip(call->self.text, text_of(call->arg[0]), left, right));
-    return tw_jinja_step(r, call->self.text.n / 64);
+    const struct tw_jinja_text *chars = text_of(call->arg[0]);
+    int code = tw_jinja_step_product(r, call->self.text.n, chars ? chars->n : 0);
+    *out = tw_jinja_string(code ? call->self.text
+                                : tw_jinja_strip(call->self.text, chars, left, right));
+    return code;
 }
 
 METHOD(run_strip) {
@@ -72,13 +75,16 @@ static int split(struct tw_jinja_render *r, const struct tw_jinja_call *call, bo
         return tw_jinja_render_fail(r, TW_E_FORMAT, "split needs a separator that is not empty");
     }
     struct tw_jinja_value list;
+    int code = tw_jinja_step_product(r, call->self.text.n, last && text ? text->n : 0);
+    if (code) {
+        return code;
+    }
     bool good =
         tw_jinja_new_list(r->arena, TW_JINJA_LIST, &list) &&
         tw_jinja_split(r->arena, call->self.text, text,
                        max && max->kind == TW_JINJA_INT ? max->integer : -1, last, list.list);
-    size_t cost = call->self.text.n / 64;
     *out = list;
-    return good ? tw_jinja_step(r, cost) : tw_jinja_no_memory(r);
+    return good ? 0 : tw_jinja_no_memory(r);
 }
 
 METHOD(run_split) {
@@ -176,6 +182,7 @@ METHOD(run_find) {
 
 METHOD(run_rfind) {
     int code = need_text(r, "rfind", call->arg[0]);
+    code = code ? code : tw_jinja_step_product(r, call->self.text.n, call->arg[0]->text.n);
     if (!code) {
         *out = tw_jinja_int(
             position(call->self.text, tw_jinja_find_last(call->self.text, call->arg[0]->text)));

@@ -227,6 +227,11 @@ bool tw_jinja_set(struct tw_jinja_arena *arena, struct tw_jinja_dict *dict,
         *old = value;
         return true;
     }
+    return tw_jinja_add(arena, dict, key, value);
+}
+
+bool tw_jinja_add(struct tw_jinja_arena *arena, struct tw_jinja_dict *dict,
+                  struct tw_jinja_value key, struct tw_jinja_value value) {
     if (!grow(arena, &dict->entry, dict->n, &dict->room, dict->n + 1, sizeof *dict->entry)) {
         return false;
     }

@@ -162,6 +162,9 @@ struct tw_jinja_value *tw_jinja_get_text(const struct tw_jinja_dict *dict,
                                          struct tw_jinja_text key);
 bool tw_jinja_set(struct tw_jinja_arena *arena, struct tw_jinja_dict *dict,
                   struct tw_jinja_value key, struct tw_jinja_value value);
+/* The same for a key that is new, which is not looked up. */
+bool tw_jinja_add(struct tw_jinja_arena *arena, struct tw_jinja_dict *dict,
+                  struct tw_jinja_value key, struct tw_jinja_value value);
 
 /* Nested deeper than this, values are neither compared nor printed: they count as different, and
  * print as "...". So do the rest of values with more than a million parts. */

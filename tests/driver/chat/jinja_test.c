@@ -5,6 +5,7 @@
  */
 #include "driver/chat/builtin.h"
 #include "driver/chat/jinja.h"
+#include "loader/base/clock.h"
 #include "tests/support/test.h"
 
 #define JULY_10_2025 1752105600 /* the day on which the expected texts were rendered */
@@ -485,6 +486,40 @@ static void long_chains_of_filters_are_refused(void **state) {
     expect("{{ ['b']|map('upper')|map('lower')|map('map', 'upper')|map('join')|join }}", "B");
 }
 
+/* Each of them would take minutes if its cost were counted when it is done. */
+static void long_operations_on_strings_are_refused_before(void **state) {
+    (void)state;
+    static const char head[] = "{% set ns = namespace(x='a') %}{% for i in range(21) %}"
+                               "{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
+    static const char *const tails[] = {"{{ ns.x.strip('b' ~ ns.x)|length }}",
+                                        "{{ ns.x|trim('b' ~ ns.x)|length }}",
+                                        "{{ ns.x.rfind(ns.x[9:1000000] ~ 'b') }}",
+                                        "{{ ns.x.rsplit(ns.x[9:1000000] ~ 'b')|length }}"};
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
+        char source[400];
+        snprintf(source, sizeof source, "%s%s", head, tails[i]);
+        expect_refused(source, TW_E_RANGE, "steps");
+    }
+    expect("{{ s.rfind('o') }} {{ s.rsplit(' ', 1)[0] }} {{ 'xax'.strip('x') }}", "4 Hello a");
+}
+
+static void objects_of_many_keys_take_little_time(void **state) {
+    (void)state;
+    enum { KEYS = 150000 };
+    json_t *many = json_object(), *v = json_pack("{s:[], s:o}", "messages", "many", many);
+    char key[16];
+    for (uint32_t i = 0; i < KEYS; i++) {
+        snprintf(key, sizeof key, "%u", i);
+        json_object_set_new(many, key, json_null());
+    }
+    double begin = tw_clock_s();
+    struct rendered r = render("{{ many|length }}", 17, v);
+    assert_true(tw_clock_s() - begin < 5.0); /* looking each of them up takes a minute */
+    assert_string_equal(r.out.text, "150000");
+    finish(&r);
+    json_decref(v);
+}
+
 /* Values that share their parts have 2^40 of them. */
 static void comparing_shared_values_ends(void **state) {
     (void)state;
@@ -512,6 +547,8 @@ int main(void) {
         cmocka_unit_test(what_python_refuses_is_refused),
         cmocka_unit_test(hostile_templates_end),
         cmocka_unit_test(long_chains_of_filters_are_refused),
+        cmocka_unit_test(long_operations_on_strings_are_refused_before),
+        cmocka_unit_test(objects_of_many_keys_take_little_time),
         cmocka_unit_test(comparing_shared_values_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
