@@ -177,8 +177,10 @@ if python3 -c 'import pty, os; os.waitstatus_to_exitcode' 2>/dev/null; then
     terminal 'a mistake does not end it' '> ' '/frob\n' 'unknown command' '' '> ' '/load nothing\n' 'No such file' '' '> ' '/exit\n'
     terminal 'earlier lines are recalled' '> ' '/system Be kind\n' '> ' '/system\n' 'Be kind' '' '> ' '\x10\n' 'Be kind' '' '> ' '\x04'
     terminal 'letters outside of ASCII, in the C locale' '> ' '/system K\xc3\xb6nigin\n' '> ' '/system\n' "$(printf 'K\303\266nigin')" '' '> ' '/exit\n'
-    terminal 'an answer that cannot be replaced' '> ' "/load $work/c.json\n" '> ' "/system $(python3 -c 'print("word " * 600)')\n" '> ' \
-        '/regenerate\n' 'the context has' '' '> ' "/save $work/kept.json\n" '> ' '/exit\n'
+    python3 -c 'import json, sys; m = json.load(open(sys.argv[1]))["messages"]; json.dump([{"role": "system", "content": "word " * 600}] + m, open(sys.argv[2], "w"))' \
+        "$work/c.json" "$work/long.json"
+    terminal 'an answer that cannot be replaced' '> ' "/load $work/long.json\n" '> ' '/regenerate\n' 'the context has' '' \
+        '> ' "/save $work/kept.json\n" '> ' '/exit\n'
     check 'stays' python3 -c 'import json, sys; m = json.load(open(sys.argv[1]))["messages"]; assert [x["role"] for x in m] == ["system", "user", "assistant"]' \
         "$work/kept.json"
 else
