@@ -291,7 +291,9 @@ static int iterate_some(struct tw_jinja_render *r, const struct tw_jinja_value *
 static struct tw_jinja_arguments rest_of(const struct tw_jinja_arguments *all, size_t n) {
     struct tw_jinja_arguments rest = *all;
     n = n < rest.positional.n ? n : rest.positional.n;
-    rest.positional.item += n;
+    if (n > 0) { /* without arguments there is no array */
+        rest.positional.item += n;
+    }
     rest.positional.n -= n;
     return rest;
 }
