@@ -268,7 +268,7 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
                                     .on_prompt = on_prompt,
                                     .ctx = out,
                                     .stop = &ui_stop};
-    struct sampling sampling;
+    struct sampling sampling = {.bias = {{0}}};
     struct tw_generate_result r = {.size = sizeof r};
     int sampled =
         sampling_apply(&a->sampling, e->source.decoder, a->prompt.ids.given, &sampling, &g, err);
