@@ -6,6 +6,7 @@
 #include "compiler/import/vocab_build.h"
 
 #include "compiler/import/hparams.h"
+#include "loader/base/assert.h"
 #include "loader/bundle/vocab_open.h"
 #include "tilewright/range.h"
 
@@ -231,6 +232,7 @@ uint64_t tw_vocab_unmap_bytes(const void *piece, uint64_t length, char *out) {
 /* ---- ends ---- */
 
 void tw_vocab_add_end(struct tw_vocab_builder *b, uint32_t id) {
+    TW_ASSERT(b->extra); /* the builder has begun */
     uint32_t n = b->extra->n_ends;
     bool wanted = id != TW_NONE && id != b->header->eos && n < TW_VOCAB_MAX_EXTRA_ENDS;
     for (uint32_t i = 0; i < n; i++) {

@@ -109,7 +109,7 @@ static void replace(const struct tw_tokenizer *tokenizer, const char *text, size
         const char *with = text + at;
         size_t used = tw_utf8_char(text + at, n - at);
         used = used ? used : 1;
-        size_t wide = used;
+        size_t wide;
         if (marker != TW_NONE) {
             (void)tw_piece_raw(&tokenizer->vocab, marker, &length);
             used = wide = length;
