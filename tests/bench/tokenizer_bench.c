@@ -90,7 +90,7 @@ static double time_encode(const struct tw_tokenizer *t, const char *text, size_t
 }
 
 static void measure(const struct tw_vocab *vocab, const char *name, const char *text) {
-    struct tw_tokenizer *t;
+    struct tw_tokenizer *t = NULL;
     tw_error err = {0};
     size_t n, unused;
     char *letters = malloc(LETTERS);

@@ -140,7 +140,7 @@ static void a_long_word_costs_n_log_n(void **state) {
     for (const char *c = "eA =\n1\x01\xC3"; *c; c++) {
         memset(text, *c, N);
         struct tw_token_list list = encode(&real, text, N, 0);
-        assert_true(list.work < 6.0 * N * 17);
+        assert_true(list.work < UINT64_C(6) * N * 17);
         tw_token_list_finish(&list);
     }
     free(text);
