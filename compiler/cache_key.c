@@ -6,6 +6,7 @@
 #include "compiler/pipeline_internal.h"
 
 #include "compiler/import/gguf_split.h"
+#include "compiler/import/model_files.h"
 #include "loader/base/file_map.h"
 #include "loader/base/hash.h"
 #include "loader/base/sized.h"
@@ -95,11 +96,6 @@ static int hash_folder(struct tw_hash *h, const char *path, tw_error *err) {
     return rc;
 }
 
-static bool is_folder(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 /* Hashes all parts of a split model, whichever of them `path` is; else the file itself. */
 static int hash_parts(struct tw_hash *h, const char *path, tw_error *err) {
     struct tw_import_memory memory = {0};
@@ -156,7 +152,8 @@ int tw_compile_key(const char *model_path, const struct tw_compile_options *opti
     tw_hash_update(&h, TW_VERSION TW_COMPILER_ID, sizeof TW_VERSION TW_COMPILER_ID);
     tw_hash_update(&h, c.target.hash, sizeof c.target.hash);
     tw_hash_update(&h, numbers, sizeof numbers);
-    rc = is_folder(model_path) ? hash_folder(&h, model_path, err) : hash_parts(&h, model_path, err);
+    rc = tw_path_is_folder(model_path) ? hash_folder(&h, model_path, err)
+                                       : hash_parts(&h, model_path, err);
     if (rc == 0 && c.options.tokenizer) {
         rc = hash_file(&h, c.options.tokenizer, err);
     } else if (rc == 0) {

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define HEADER_BYTES 4096u /* enough to detect the format, and a llama2.c checkpoint's header */
@@ -135,11 +134,6 @@ static int find_tokenizer(struct owner *owner, const char *path, struct tw_model
 
 /* ---- models ---- */
 
-static bool is_folder(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 static int import_llama2c(struct owner *owner, const struct tw_file_map *file, const char *path,
                           const char *tokenizer, struct tw_model *model, const char *shown,
                           tw_error *err) {
@@ -185,7 +179,7 @@ static int import(struct owner *owner, const char *path, const char *tokenizer,
     const char *shown = tw_short_path(path, buffer);
     enum format format = FORMAT_GGUF;
     struct tw_file_map *file = NULL;
-    if (is_folder(path)) {
+    if (tw_path_is_folder(path)) {
         return import_folder(owner, path, tokenizer, model, shown, err);
     }
     int rc = tw_model_files_open(&owner->files, path, &file, err);

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct tw_model_file {
     struct tw_file_map map;
@@ -43,4 +44,9 @@ char *tw_path_beside(struct tw_import_memory *memory, const char *path, const ch
         snprintf(result, bytes, "%.*s%s", (int)folder, path, name);
     }
     return result;
+}
+
+bool tw_path_is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }

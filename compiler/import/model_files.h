@@ -9,6 +9,8 @@
 #include "compiler/import/model_memory.h"
 #include "loader/base/file_map.h"
 
+#include <stdbool.h>
+
 struct tw_model_file;
 
 /* Zero-initialise it, but for `memory`, in which the list is and which must be freed after it. */
@@ -27,5 +29,8 @@ void tw_model_files_close(struct tw_model_files *files);
 /* Returns the path of `name` in the folder of the file `path`, in `memory`; NULL if that is out of
  * memory. */
 char *tw_path_beside(struct tw_import_memory *memory, const char *path, const char *name);
+
+/* Returns whether a path is that of a folder. */
+bool tw_path_is_folder(const char *path);
 
 #endif

@@ -103,16 +103,18 @@ static int parse_argument(struct tw_jinja_parser *p, struct tw_jinja_node **out)
     return tw_jinja_parse_expression(p, &node->a);
 }
 
-/* The arguments after "(", up to and with ")". */
-static int parse_arguments(struct tw_jinja_parser *p, struct tw_jinja_node **out) {
+/* Nodes between commas, each by `parse`, up to and with `end`; a comma may stand before it. */
+static int parse_list(struct tw_jinja_parser *p, const char *end,
+                      int (*parse)(struct tw_jinja_parser *, struct tw_jinja_node **),
+                      struct tw_jinja_node **out) {
     struct tw_jinja_node **tail = out;
-    while (!tw_jinja_take_operator(p, ")")) {
+    while (!tw_jinja_take_operator(p, end)) {
         struct tw_jinja_node *node = NULL;
         int code = tail == out ? 0 : tw_jinja_need_operator(p, ",");
-        if (!code && tail != out && tw_jinja_take_operator(p, ")")) {
+        if (!code && tail != out && tw_jinja_take_operator(p, end)) {
             return 0;
         }
-        code = code ? code : parse_argument(p, &node);
+        code = code ? code : parse(p, &node);
         if (code) {
             return code;
         }
@@ -121,22 +123,14 @@ static int parse_arguments(struct tw_jinja_parser *p, struct tw_jinja_node **out
     return 0;
 }
 
-/* The items of a list after "[", up to and with "]". */
+/* The arguments after "(". */
+static int parse_arguments(struct tw_jinja_parser *p, struct tw_jinja_node **out) {
+    return parse_list(p, ")", parse_argument, out);
+}
+
+/* The items of a list after "[". */
 static int parse_items(struct tw_jinja_parser *p, struct tw_jinja_node *list) {
-    struct tw_jinja_node **tail = &list->list;
-    while (!tw_jinja_take_operator(p, "]")) {
-        struct tw_jinja_node *node = NULL;
-        int code = tail == &list->list ? 0 : tw_jinja_need_operator(p, ",");
-        if (!code && tail != &list->list && tw_jinja_take_operator(p, "]")) {
-            return 0;
-        }
-        code = code ? code : tw_jinja_parse_expression(p, &node);
-        if (code) {
-            return code;
-        }
-        append(&tail, node);
-    }
-    return 0;
+    return parse_list(p, "]", tw_jinja_parse_expression, &list->list);
 }
 
 static int parse_pair(struct tw_jinja_parser *p, struct tw_jinja_node ***tail) {
