@@ -169,6 +169,7 @@ static void decoder_close(struct decoder *d) {
     free(d->first);
 }
 
+/* Runs TW_SEEDS seeds, and as many more as it takes for one to be compared with the reference. */
 static void random_decoders_give_the_same_bits_everywhere_and_the_references_numbers(void **state) {
     (void)state;
     const char *first = getenv("TW_FIRST_SEED"), *many = getenv("TW_SEEDS");
@@ -176,7 +177,7 @@ static void random_decoders_give_the_same_bits_everywhere_and_the_references_num
                                                               : TEST_ASAN ? N_DECODERS / 3
                                                                           : N_DECODERS;
     uint32_t exact = 0;
-    for (uint64_t seed = from; seed < from + n; seed++) {
+    for (uint64_t seed = from; seed < from + n || exact == 0; seed++) {
         struct decoder d;
         decoder_open(&d, seed);
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -188,7 +189,6 @@ static void random_decoders_give_the_same_bits_everywhere_and_the_references_num
         }
         decoder_close(&d);
     }
-    assert_true(exact > 0);
 }
 
 int main(void) {
