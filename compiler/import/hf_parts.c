@@ -38,6 +38,17 @@ struct steps {
     uint32_t n;
 };
 
+/* What steps do to blanks; only some sets of them are what TW_VOCAB_SQUEEZE means. */
+struct blanks {
+    bool replaced;     /* the table of normalisations came before, so that blanks are ' ' */
+    bool left, right;  /* Strip at these ends */
+    bool several;      /* Replace of " {2,}" */
+    bool words;        /* WhitespaceSplit */
+    bool prepend;      /* Prepend */
+    bool each;         /* Metaspace with a blank before each of its words */
+    const char *first; /* the name of the first step of these that drops blanks; NULL: none */
+};
+
 static struct steps list_steps(const json_t *root, const char *part, const char *inner,
                                struct tw_hf_parts *p) {
     const json_t *top = json_object_get(root, part), *step;
@@ -62,35 +73,58 @@ static struct steps list_steps(const json_t *root, const char *part, const char 
 
 /* ---- normalizer ---- */
 
-static void read_replace(const json_t *step, struct tw_hf_parts *p) {
+/* Remembers a step that drops blanks. */
+static void drop_blanks(struct blanks *b, const struct tw_hf_parts *p, const char *name) {
+    b->replaced = b->first ? b->replaced : p->charsmap != NULL;
+    b->first = b->first ? b->first : name;
+}
+
+static void read_replace(const json_t *step, struct tw_hf_parts *p, struct blanks *b) {
     const json_t *pattern = json_object_get(step, "pattern");
     const char *text = tw_hf_text(pattern, "String"), *regex = tw_hf_text(pattern, "Regex");
     const char *content = tw_hf_text(step, "content");
     if (is(text, " ") && is(content, SPACE)) {
         p->escape_spaces = true;
     } else if (is(regex, " {2,}") && (is(content, " ") || is(content, SPACE))) {
-        p->squeeze = true;
-        p->escape_spaces = p->escape_spaces || is(content, SPACE);
+        drop_blanks(b, p, "Replace");
+        b->several = true;
     } else {
         refuse(p, "normalizer", "Replace", text ? text : regex);
     }
 }
 
-static void read_normalizer(const json_t *root, struct tw_hf_parts *p) {
+static void read_strip(const json_t *step, struct tw_hf_parts *p, struct blanks *b) {
+    drop_blanks(b, p, "Strip");
+    b->left = b->left || tw_hf_true(step, "strip_left");
+    b->right = b->right || tw_hf_true(step, "strip_right");
+}
+
+static void read_normalizer(const json_t *root, struct tw_hf_parts *p, struct blanks *b) {
     struct steps s = list_steps(root, "normalizer", "normalizers", p);
     for (uint32_t i = 0; i < s.n; i++) {
         const char *type = tw_hf_text(s.step[i], "type");
         if (is(type, "Replace")) {
-            read_replace(s.step[i], p);
+            read_replace(s.step[i], p, b);
         } else if (is(type, "Prepend") && is(tw_hf_text(s.step[i], "prepend"), SPACE)) {
-            p->prefix_space = true;
+            p->prefix_space = b->prepend = true;
         } else if (is(type, "Precompiled")) {
             p->charsmap = tw_hf_text(s.step[i], "precompiled_charsmap");
         } else if (is(type, "Strip")) {
-            p->squeeze = true;
+            read_strip(s.step[i], p, b);
         } else if (!is(type, "NFC")) { /* text is taken as it is, as from a GGUF file */
             refuse(p, "normalizer", type, NULL);
         }
+    }
+}
+
+/* What is left of blanks after all steps. Words that WhitespaceSplit cuts out get a blank each from
+ * Metaspace; where that puts one at the beginning, it takes the place of one that is there. */
+static void judge_blanks(const struct blanks *b, struct tw_hf_parts *p) {
+    bool words = b->words && b->each;
+    bool ends = b->right && (b->left || b->each) && !b->words;
+    p->squeeze = b->replaced && p->escape_spaces && !b->prepend && (words || (b->several && ends));
+    if (b->first && !p->squeeze) {
+        refuse(p, "dropping some blanks by", b->first, NULL);
     }
 }
 
@@ -143,11 +177,13 @@ static const struct {
 struct signature {
     char text[SIGNATURE_BYTES];
     size_t n;
+    bool full;
 };
 
 static void add(struct signature *s, const char *text) {
     size_t n = strlen(text);
-    if (n < sizeof s->text - s->n) {
+    s->full = s->full || n >= sizeof s->text - s->n;
+    if (!s->full) {
         memcpy(s->text + s->n, text, n + 1);
         s->n += n;
     }
@@ -169,14 +205,21 @@ static void read_split(const json_t *step, struct tw_hf_parts *p, struct signatu
     add(s, regex);
 }
 
-static void read_metaspace(const json_t *step, struct tw_hf_parts *p) {
+/* "always" puts a blank before the text and after each token in it, "first" before the text. */
+static void read_metaspace(const json_t *step, struct tw_hf_parts *p, struct blanks *b) {
     const char *scheme = tw_hf_text(step, "prepend_scheme");
+    bool first = is(scheme, "first");
+    b->each = is(scheme, "always") || (!scheme && tw_hf_true(step, "add_prefix_space"));
     if (!is(tw_hf_text(step, "replacement"), SPACE)) {
         refuse(p, "pre_tokenizer", "Metaspace", tw_hf_text(step, "replacement"));
     }
+    if (scheme && !first && !b->each && !is(scheme, "never")) {
+        refuse(p, "pre_tokenizer", "Metaspace", scheme);
+    }
     p->escape_spaces = true;
-    p->prefix_space = p->prefix_space || is(scheme, "always") || is(scheme, "first") ||
-                      (!scheme && tw_hf_true(step, "add_prefix_space"));
+    p->prefix_first = first && !b->prepend; /* Prepend has put one everywhere */
+    p->prefix_new = (first || b->each) && !b->prepend;
+    p->prefix_space = p->prefix_space || p->prefix_new;
 }
 
 static void read_byte_level(const json_t *step, struct tw_hf_parts *p, struct signature *s) {
@@ -188,28 +231,35 @@ static void read_byte_level(const json_t *step, struct tw_hf_parts *p, struct si
     add(s, json_is_false(json_object_get(step, "use_regex")) ? BYTES : "\nwords");
 }
 
-static void read_step(const json_t *step, struct tw_hf_parts *p, struct signature *s) {
+static void read_step(const json_t *step, struct tw_hf_parts *p, struct signature *s,
+                      struct blanks *b) {
     const char *type = tw_hf_text(step, "type");
     if (is(type, "Split")) {
         read_split(step, p, s);
     } else if (is(type, "Metaspace")) {
-        read_metaspace(step, p);
+        read_metaspace(step, p, b);
     } else if (is(type, "ByteLevel")) {
         read_byte_level(step, p, s);
     } else if (is(type, "Digits") && tw_hf_true(step, "individual_digits")) {
         add(s, "\ndigits");
     } else if (is(type, "Punctuation") && is(tw_hf_text(step, "behavior"), "Contiguous")) {
         add(s, "\npunctuation");
-    } else if (!is(type, "WhitespaceSplit")) { /* before Metaspace: cuts at blanks */
+    } else if (is(type, "WhitespaceSplit")) {
+        drop_blanks(b, p, "WhitespaceSplit");
+        b->words = true;
+    } else {
         refuse(p, "pre_tokenizer", type, NULL);
     }
 }
 
-static void read_pre_tokenizer(const json_t *root, struct tw_hf_parts *p) {
+static void read_pre_tokenizer(const json_t *root, struct tw_hf_parts *p, struct blanks *b) {
     struct steps s = list_steps(root, "pre_tokenizer", "pretokenizers", p);
     struct signature signature = {.n = 0};
     for (uint32_t i = 0; i < s.n; i++) {
-        read_step(s.step[i], p, &signature);
+        read_step(s.step[i], p, &signature, b);
+    }
+    if (signature.full) {
+        refuse(p, "pre_tokenizer", "Sequence", "over 4096 bytes of expressions");
     }
     for (size_t i = 0; i < sizeof known / sizeof *known && p->byte_level && !p->pre; i++) {
         p->pre = is(signature.text, known[i].signature) ? known[i].pre : NULL;
@@ -272,9 +322,11 @@ static void read_decoder(const json_t *root, struct tw_hf_parts *p) {
 }
 
 void tw_hf_read_parts(const json_t *root, struct tw_hf_parts *out) {
+    struct blanks blanks = {0};
     memset(out, 0, sizeof *out);
-    read_normalizer(root, out);
-    read_pre_tokenizer(root, out);
+    read_normalizer(root, out, &blanks);
+    read_pre_tokenizer(root, out, &blanks);
+    judge_blanks(&blanks, out);
     read_post_processor(root, out);
     read_decoder(root, out);
 }

@@ -16,7 +16,9 @@ struct tw_hf_parts {
     const char *pre;    /* of TW_PRETOKENIZERS, if byte_level */
     bool escape_spaces; /* blanks become U+2581 */
     bool prefix_space;  /* and one is put before a text */
-    bool squeeze;       /* several blanks become one */
+    bool prefix_first;  /* but not after a token in it */
+    bool prefix_new;    /* nor before a blank */
+    bool squeeze;       /* blanks at both ends, and all but one of several, are dropped */
     /* base64 of SentencePiece's table, or NULL; valid as long as the JSON */
     const char *charsmap;
     /* names of the tokens that the post-processor puts around a text, or NULL */

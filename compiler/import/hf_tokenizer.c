@@ -167,7 +167,7 @@ static int read_added_tokens(struct source *s) {
     return rc;
 }
 
-/* Rows of the embedding without a token. */
+/* Rows of the embedding without a token. Plain text may become UNUSED pieces, but never these. */
 static int fill_holes(struct source *s) {
     for (uint32_t i = 0; i < s->n; i++) {
         char name[24];
@@ -179,7 +179,7 @@ static int fill_holes(struct source *s) {
         if (!text) {
             return tw_fail(s->err, TW_E_NOMEM, "%s: out of memory", s->path);
         }
-        s->tokens[i] = (struct token){.text = text, .n = strlen(name), .type = TW_TOKEN_UNUSED};
+        s->tokens[i] = (struct token){.text = text, .n = strlen(name), .type = TW_TOKEN_CONTROL};
     }
     return 0;
 }
@@ -334,6 +334,8 @@ static int read_ids(const struct source *s, struct tw_vocab_builder *b) {
     h->flags = (adds(s, "add_bos_token", s->parts.before != NULL) ? TW_VOCAB_ADD_BOS : 0u) |
                (adds(s, "add_eos_token", s->parts.after != NULL) ? TW_VOCAB_ADD_EOS : 0u) |
                (s->parts.prefix_space ? TW_VOCAB_SPACE_PREFIX : 0u) |
+               (s->parts.prefix_first ? TW_VOCAB_PREFIX_AT_START : 0u) |
+               (s->parts.prefix_new ? TW_VOCAB_PREFIX_IF_NONE : 0u) |
                (s->parts.squeeze ? TW_VOCAB_SQUEEZE : 0u) | (ignore ? TW_VOCAB_IGNORE_MERGES : 0u) |
                (s->parts.escape_spaces || s->parts.byte_level ? 0u : TW_VOCAB_PLAIN_SPACES);
     return 0;

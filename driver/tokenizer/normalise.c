@@ -130,10 +130,19 @@ static size_t blank_length(const char *text, size_t n, bool escaped) {
     return text[0] == ' ' ? 1 : escaped && n >= 3 && memcmp(text, TW_SPACE, 3) == 0 ? 3 : 0;
 }
 
-/* Writes the text with its blanks as the flags say. */
-static void spell_blanks(const struct tw_vocab *vocab, const char *text, size_t n,
-                         struct buffer *out) {
+/* The flags for a stretch of text: without SPACE_PREFIX where it gets no blank. */
+static uint32_t flags_for(const struct tw_vocab *vocab, const char *text, size_t n, bool start) {
     uint32_t flags = vocab->header.flags;
+    bool blank = n && !(flags & TW_VOCAB_SQUEEZE) && /* which drops it */
+                 blank_length(text, n, tw_escapes_spaces(vocab));
+    bool none =
+        (flags & TW_VOCAB_PREFIX_AT_START && !start) || (flags & TW_VOCAB_PREFIX_IF_NONE && blank);
+    return none ? flags & ~(uint32_t)TW_VOCAB_SPACE_PREFIX : flags;
+}
+
+/* Writes the text with its blanks as the flags say. */
+static void spell_blanks(const struct tw_vocab *vocab, uint32_t flags, const char *text, size_t n,
+                         struct buffer *out) {
     bool escaped = tw_escapes_spaces(vocab), squeeze = (flags & TW_VOCAB_SQUEEZE) != 0;
     bool suffix = (flags & TW_VOCAB_SPACE_SUFFIX) != 0, begun = false, pending = false;
     const char *blank = escaped ? TW_SPACE : " ";
@@ -157,23 +166,26 @@ static void spell_blanks(const struct tw_vocab *vocab, const char *text, size_t 
         begun = true;
         pending = false;
     }
-    if (flags & TW_VOCAB_SPACE_PREFIX && suffix) {
+    if (squeeze && !begun) {
+        out->n = 0; /* of blanks alone nothing is left */
+    } else if (flags & TW_VOCAB_SPACE_PREFIX && suffix) {
         put(out, blank, blank_bytes);
     }
 }
 
-int tw_normalise(const struct tw_tokenizer *tokenizer, const char *text, size_t n, char **out,
-                 size_t *length, tw_error *err) {
+int tw_normalise(const struct tw_tokenizer *tokenizer, const char *text, size_t n, bool start,
+                 char **out, size_t *length, tw_error *err) {
+    const struct tw_vocab *vocab = &tokenizer->vocab;
     struct buffer replaced = {0}, spelled = {0};
     size_t before = n;
-    if (tokenizer->vocab.extra.charsmap_bytes) {
+    if (vocab->extra.charsmap_bytes) {
         replace(tokenizer, text, n, &replaced);
         text = replaced.bytes;
         n = replaced.n;
     }
     bool grown = n / GROWTH_MAX > before;
     if (!replaced.failed && !grown) {
-        spell_blanks(&tokenizer->vocab, text, n, &spelled);
+        spell_blanks(vocab, flags_for(vocab, text, n, start), text, n, &spelled);
     }
     put(&spelled, "", 1); /* never NULL, even of an empty text */
     bool failed = replaced.failed || spelled.failed || spelled.n > UINT32_MAX;

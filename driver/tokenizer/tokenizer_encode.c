@@ -192,14 +192,15 @@ static int encode_normalised(struct encoder *e, const char *text, size_t n) {
 
 /* ---- stretches and special pieces ---- */
 
-/* Encodes a stretch of plain text of at least one byte. */
+/* Encodes a stretch of plain text of at least one byte, which is at the text's start or not. */
 static int encode_plain(struct encoder *e, const char *text, size_t n) {
+    bool start = text == e->text;
     if (e->tokenizer->vocab.header.kind == TW_VOCAB_BYTE_BPE) {
         return encode_byte_level(e, text, n);
     }
     size_t length = 0;
     char *spelled = NULL;
-    int rc = tw_normalise(e->tokenizer, text, n, &spelled, &length, e->err);
+    int rc = tw_normalise(e->tokenizer, text, n, start, &spelled, &length, e->err);
     rc = rc ? rc : encode_normalised(e, spelled, length);
     free(spelled);
     return rc;
@@ -250,7 +251,7 @@ static bool is_white(char c) {
 }
 
 /* Encodes stretches of plain text and the markers between them. Each stretch gets a leading space
- * if the vocabulary says so, as in llama.cpp. */
+ * if the vocabulary says so, as in llama.cpp; or only the first, as in transformers. */
 static int encode_text(struct encoder *e) {
     const struct tw_vocab *vocab = &e->tokenizer->vocab;
     size_t span = 0;

@@ -114,9 +114,9 @@ int tw_encode_unigram(const struct tw_tokenizer *tokenizer, const char *text, ui
                       struct tw_token_list *out, tw_error *err);
 
 /* Makes a copy of the text as the pieces spell it (normalise.c), the caller's to free: normalised,
- * blanks as U+2581, with the blank that the flags ask for; less than 2^32 bytes. Errors: RANGE (it
- * becomes much longer), NOMEM. */
-int tw_normalise(const struct tw_tokenizer *tokenizer, const char *text, size_t n, char **out,
-                 size_t *length, tw_error *err);
+ * blanks as U+2581, with the blank that the flags ask for; less than 2^32 bytes. `start`: no
+ * special piece is before it. Errors: RANGE (it becomes much longer), NOMEM. */
+int tw_normalise(const struct tw_tokenizer *tokenizer, const char *text, size_t n, bool start,
+                 char **out, size_t *length, tw_error *err);
 
 #endif

@@ -61,7 +61,10 @@ enum tw_vocab_flags {
     TW_VOCAB_IGNORE_MERGES = 16, /* a word that is a piece is that piece, whatever the merges say */
     TW_VOCAB_SQUEEZE = 32,       /* drop blanks at both ends, and all but one of several */
     TW_VOCAB_PLAIN_SPACES = 64,  /* pieces spell blanks as blanks, not as U+2581 */
-    TW_VOCAB_SPACE_SUFFIX = 128  /* a word's blank follows it: SPACE_PREFIX appends one */
+    TW_VOCAB_SPACE_SUFFIX = 128, /* a word's blank follows it: SPACE_PREFIX appends one */
+    /* SPACE_PREFIX alone puts a blank before the text and after each special piece in it. */
+    TW_VOCAB_PREFIX_AT_START = 256, /* only before the text */
+    TW_VOCAB_PREFIX_IF_NONE = 512   /* only where no blank is yet */
 };
 
 /* Token ids are TW_NONE if the model has none. Besides eos the tokens end[0 .. n_ends) end a

@@ -14,7 +14,7 @@
 #define FLAGS_1 (TW_VOCAB_ADD_BOS | TW_VOCAB_ADD_EOS | TW_VOCAB_SPACE_PREFIX | TW_VOCAB_STOP_AT_BOS)
 #define FLAGS_2                                                                    \
     (FLAGS_1 | TW_VOCAB_IGNORE_MERGES | TW_VOCAB_SQUEEZE | TW_VOCAB_PLAIN_SPACES | \
-     TW_VOCAB_SPACE_SUFFIX)
+     TW_VOCAB_SPACE_SUFFIX | TW_VOCAB_PREFIX_AT_START | TW_VOCAB_PREFIX_IF_NONE)
 #define SHOWN 40u /* bytes of a piece in a message */
 
 /* Where the parts of a blob begin. */

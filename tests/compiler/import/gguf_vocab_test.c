@@ -40,6 +40,24 @@ static void vocabulary_flags_follow_their_keys(void **state) {
     finish(&o, &k);
 }
 
+/* Templates under other names are for tools and the like. */
+static void the_template_without_a_name_counts(void **state) {
+    (void)state;
+    struct kit k;
+    struct opened o;
+    kit_llama(&k);
+    kit_string(&k, "tokenizer.chat_template.tool_use", "{{ tools }}");
+    accept(&o, &k);
+    assert_null(o.model.chat);
+    finish(&o, &k);
+    kit_llama(&k);
+    kit_string(&k, "tokenizer.chat_template.tool_use", "{{ tools }}");
+    kit_string(&k, "tokenizer.chat_template", "{{ messages }}");
+    accept(&o, &k);
+    assert_string_equal(o.model.chat, "{{ messages }}");
+    finish(&o, &k);
+}
+
 static void absent_ids_are_none_and_are_never_added(void **state) {
     (void)state;
     struct kit k;
@@ -296,6 +314,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_vocabulary_is_imported),
         cmocka_unit_test(vocabulary_flags_follow_their_keys),
+        cmocka_unit_test(the_template_without_a_name_counts),
         cmocka_unit_test(absent_ids_are_none_and_are_never_added),
         cmocka_unit_test(every_key_of_an_end_counts),
         cmocka_unit_test(missing_token_types_are_derived),

@@ -101,7 +101,7 @@ static void a_llama_3_in_small_gives_the_ids_of_llama_3(void **state) {
     expect_ids(&o, "x   y", 0, IDS(87, 256, 220, 88));
     expect_ids(&o, "<|end_of_text|>", TW_ENCODE_SPECIAL, IDS(128001));
     assert_true(tw_tokenizer_is_end(o.tokenizer, 128001)); /* by its name */
-    assert_int_equal(o.vocab.types[100000], TW_TOKEN_UNUSED);
+    assert_int_equal(o.vocab.types[100000], TW_TOKEN_CONTROL);
     /* Llama 3 takes words that are pieces whole, whatever the merges; this file does not say so. */
     assert_int_equal(o.vocab.header.flags, 0);
     tw_tokenizer_destroy(o.tokenizer);
@@ -186,7 +186,7 @@ static void a_byte_level_tokenizer_is_imported(void **state) {
     assert_int_equal(o.vocab.ends[0], 1);
     assert_int_equal(o.vocab.types[5], TW_TOKEN_CONTROL | TW_TOKEN_RSTRIP);
     assert_int_equal(o.vocab.types[6], TW_TOKEN_USER_DEFINED);
-    assert_int_equal(o.vocab.types[8], TW_TOKEN_UNUSED);
+    assert_int_equal(o.vocab.types[8], TW_TOKEN_CONTROL);
     assert_string_equal(o.model.chat, "{{ yes }}");
     expect_ids(&o, "ab ab<tool>", TW_ENCODE_USER_DEFINED, IDS(3, 4, 6));
     expect_ids(&o, "a<|im_end|> b", TW_ENCODE_SPECIAL, IDS(0, 5, 1));
@@ -201,6 +201,24 @@ static void a_byte_level_tokenizer_is_imported(void **state) {
     close_it(&o);
 }
 
+/* Of named templates only the default one counts; there may be none. */
+static void other_named_templates_are_not_read(void **state) {
+    (void)state;
+    static const char *const lists[] = {
+        "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"{{ a }}\"}]}",
+        "{\"chat_template\": [{\"name\": \"default\"}, 3]}", "{\"chat_template\": []}",
+        "{\"chat_template\": {\"default\": \"{{ a }}\"}}", "{\"chat_template\": \"\"}"};
+    struct tw_hf_tokenizer_files files = {
+        .tokenizer = text_file("tokenizer.json", BYTE_LEVEL(WORDS(QWEN2), MERGES))};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        struct opened o;
+        files.config = text_file("tokenizer_config.json", lists[i]);
+        open_files(&o, &files, 7);
+        assert_null(o.model.chat);
+        close_it(&o);
+    }
+}
+
 static void a_unigram_tokenizer_is_imported(void **state) {
     (void)state;
     static const char text[] =
@@ -208,7 +226,8 @@ static void a_unigram_tokenizer_is_imported(void **state) {
         "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Precompiled\", "
         "\"precompiled_charsmap\": \"BAAAAAAAAAA=\"}, {\"type\": \"Replace\", \"pattern\": "
         "{\"Regex\": \" {2,}\"}, \"content\": \" \"}]}, \"pre_tokenizer\": {\"type\": "
-        "\"Metaspace\", \"replacement\": \"\\u2581\", \"prepend_scheme\": \"always\"}, "
+        "\"Sequence\", \"pretokenizers\": [{\"type\": \"WhitespaceSplit\"}, {\"type\": "
+        "\"Metaspace\", \"replacement\": \"\\u2581\", \"prepend_scheme\": \"always\"}]}, "
         "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": "
         "{\"id\": \"A\", \"type_id\": 0}}, {\"SpecialToken\": {\"id\": \"</s>\", \"type_id\": "
         "0}}]}, \"decoder\": {\"type\": \"Metaspace\"}, \"model\": {\"type\": \"Unigram\", "
@@ -218,13 +237,83 @@ static void a_unigram_tokenizer_is_imported(void **state) {
     struct opened o;
     open_files(&o, &files, 6);
     assert_int_equal(o.vocab.header.kind, TW_VOCAB_UNIGRAM);
-    assert_int_equal(o.vocab.header.flags,
-                     TW_VOCAB_ADD_EOS | TW_VOCAB_SPACE_PREFIX | TW_VOCAB_SQUEEZE);
+    assert_int_equal(o.vocab.header.flags, TW_VOCAB_ADD_EOS | TW_VOCAB_SPACE_PREFIX |
+                                               TW_VOCAB_PREFIX_IF_NONE | TW_VOCAB_SQUEEZE);
     assert_int_equal(o.vocab.header.unk, 2);
     assert_int_equal(o.vocab.extra.charsmap_bytes, 8);
     assert_true(o.vocab.scores[3] == -1.5f);
     expect_ids(&o, "a  ab", 0, IDS(3, 3, 4, 1));
     expect_ids(&o, "x", TW_ENCODE_NO_EOS, IDS(5, 2));
+    close_it(&o);
+}
+
+/* ---- blanks ---- */
+
+#define TABLE "{\"type\": \"Precompiled\", \"precompiled_charsmap\": \"BAAAAAAAAAA=\"}"
+#define STRIP(left, right) \
+    "{\"type\": \"Strip\", \"strip_left\": " left ", \"strip_right\": " right "}"
+#define SEVERAL(content) \
+    "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \" {2,}\"}, \"content\": \"" content "\"}"
+#define META(scheme) \
+    "{\"type\": \"Metaspace\", \"replacement\": \"\\u2581\", \"prepend_scheme\": \"" scheme "\"}"
+#define PREPEND "{\"type\": \"Prepend\", \"prepend\": \"\\u2581\"}"
+#define CUT "{\"type\": \"WhitespaceSplit\"}"
+
+/* A tokenizer with these steps, joined by commas, of tokens a, U+2581 and <s>, in 5 rows. */
+static void blanks_file(char *text, size_t size, const char *normalizers, const char *cutters) {
+    snprintf(
+        text, size,
+        "{\"added_tokens\": [{\"id\": 2, \"content\": \"<s>\", \"special\": true}], "
+        "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [%s]}, \"pre_tokenizer\": "
+        "{\"type\": \"Sequence\", \"pretokenizers\": [%s]}, \"model\": {\"type\": \"Unigram\", "
+        "\"unk_id\": 3, \"vocab\": [[\"a\", -1], [\"\\u2581\", -1], [\"<s>\", 0], [\"?\", 0]]}}",
+        normalizers, cutters);
+}
+
+static void sets_of_steps_say_what_becomes_of_blanks(void **state) {
+    (void)state;
+    static const struct {
+        const char *normalizers, *cutters, *text;
+        uint32_t n, ids[8];
+    } cases[] = {
+        {TABLE ", " STRIP("false", "true") ", " SEVERAL("\\u2581"),
+         META("always"),
+         " a  a ",
+         4,
+         {1, 0, 1, 0}},
+        {TABLE ", " STRIP("true", "true") ", " SEVERAL(" "), META("never"), " a  a ", 3, {0, 1, 0}},
+        {TABLE ", " SEVERAL(" "), CUT ", " META("always"), "  a  a ", 4, {1, 0, 1, 0}},
+        {TABLE, CUT ", " META("always"), "  a  a ", 4, {1, 0, 1, 0}},
+        {"", META("always"), "a<s>a a", 7, {1, 0, 2, 1, 0, 1, 0}},
+        {"", META("first"), "a<s>a a", 6, {1, 0, 2, 0, 1, 0}},
+        {"", META("first"), "<s>a", 2, {2, 0}},
+        {"", META("first"), " a", 2, {1, 0}},
+        {"", META("never"), "a<s>a", 3, {0, 2, 0}},
+        {PREPEND, META("first"), " a<s>a", 6, {1, 1, 0, 2, 1, 0}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1024];
+        struct tw_hf_tokenizer_files files = {0};
+        struct opened o;
+        blanks_file(text, sizeof text, cases[i].normalizers, cases[i].cutters);
+        files.tokenizer = text_file("tokenizer.json", text);
+        open_files(&o, &files, 5);
+        expect_ids(&o, cases[i].text, TW_ENCODE_SPECIAL, cases[i].ids, cases[i].n);
+        close_it(&o);
+    }
+}
+
+/* A row without a token has score 0, which would win. */
+static void text_never_becomes_a_row_without_a_token(void **state) {
+    (void)state;
+    char text[1024];
+    struct tw_hf_tokenizer_files files = {0};
+    struct opened o;
+    blanks_file(text, sizeof text, "", META("never"));
+    files.tokenizer = text_file("tokenizer.json", text);
+    open_files(&o, &files, 5);
+    assert_int_equal(o.vocab.types[4], TW_TOKEN_CONTROL);
+    expect_ids(&o, "a[PAD4]a", 0, IDS(0, 3, 0));
     close_it(&o);
 }
 
@@ -277,6 +366,57 @@ static void what_is_not_supported_is_named(void **state) {
     }
 }
 
+static void steps_that_drop_only_some_blanks_are_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *normalizers, *cutters, *name;
+    } cases[] = {
+        {TABLE ", " STRIP("true", "true"), META("always"), "Strip"},
+        {TABLE ", " SEVERAL(" "), META("always"), "Replace"},
+        {TABLE ", " STRIP("true", "false") ", " SEVERAL(" "), META("always"), "Strip"},
+        {TABLE ", " STRIP("false", "true") ", " SEVERAL(" "), META("first"), "Strip"},
+        {TABLE ", " STRIP("true", "true") ", " SEVERAL(" "), "", "Strip"},
+        {TABLE ", " PREPEND ", " STRIP("true", "true") ", " SEVERAL(" "), META("always"), "Strip"},
+        {STRIP("true", "true") ", " SEVERAL(" "), META("always"), "Strip"},
+        {SEVERAL(" ") ", " TABLE, CUT ", " META("always"), "Replace"},
+        {TABLE, CUT ", " META("first"), "WhitespaceSplit"},
+        {"", CUT ", " META("always"), "WhitespaceSplit"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1024], expected[100];
+        struct opened o;
+        tw_error err;
+        blanks_file(text, sizeof text, cases[i].normalizers, cases[i].cutters);
+        snprintf(expected, sizeof expected,
+                 "tokenizer.json: dropping some blanks by %s is not supported", cases[i].name);
+        assert_int_equal(try(text, &o, &err), 0);
+        assert_null(o.model.vocab);
+        assert_string_equal(o.model.tokenizer_problem, expected);
+        tw_import_free(&o.memory);
+    }
+}
+
+/* Of a chain that is cut, what is left may be that of a known model. */
+static void long_expressions_are_not_cut(void **state) {
+    (void)state;
+    char long_one[5000], text[8000];
+    struct opened o;
+    tw_error err;
+    memset(long_one, 'x', sizeof long_one - 1);
+    long_one[sizeof long_one - 1] = 0;
+    snprintf(text, sizeof text,
+             "{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+             "\"Split\", \"pattern\": {\"Regex\": \"%s\"}, \"behavior\": \"Isolated\"}, {\"type\": "
+             "\"ByteLevel\"}]}, \"model\": {\"type\": \"BPE\"}}",
+             long_one);
+    assert_int_equal(try(text, &o, &err), 0);
+    assert_non_null(o.model.tokenizer_problem);
+    assert_string_equal(o.model.tokenizer_problem,
+                        "tokenizer.json: pre_tokenizer Sequence: over 4096 bytes of "
+                        "expressions is not supported");
+    tw_import_free(&o.memory);
+}
+
 static void malformed_files_are_refused(void **state) {
     (void)state;
     static const struct {
@@ -323,8 +463,13 @@ int main(void) {
         cmocka_unit_test(a_llama_3_in_small_gives_the_ids_of_llama_3),
         cmocka_unit_test(a_model_of_transformers_gives_its_ids),
         cmocka_unit_test(a_byte_level_tokenizer_is_imported),
+        cmocka_unit_test(other_named_templates_are_not_read),
         cmocka_unit_test(a_unigram_tokenizer_is_imported),
+        cmocka_unit_test(sets_of_steps_say_what_becomes_of_blanks),
+        cmocka_unit_test(text_never_becomes_a_row_without_a_token),
         cmocka_unit_test(what_is_not_supported_is_named),
+        cmocka_unit_test(steps_that_drop_only_some_blanks_are_named),
+        cmocka_unit_test(long_expressions_are_not_cut),
         cmocka_unit_test(malformed_files_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

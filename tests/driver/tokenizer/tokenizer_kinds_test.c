@@ -357,7 +357,13 @@ static void flags_say_what_becomes_of_blanks(void **state) {
         {0, " a  a ", 6, {0, 1, 0, 0, 1, 0}},
         {TW_VOCAB_SQUEEZE, " a  a ", 3, {1, 0, 1}},
         {TW_VOCAB_SQUEEZE | TW_VOCAB_SPACE_PREFIX, "  a ", 2, {0, 1}},
+        {TW_VOCAB_SQUEEZE | TW_VOCAB_SPACE_PREFIX, "  ", 0, {0}},
         {TW_VOCAB_SPACE_PREFIX, "a", 2, {0, 1}},
+        {TW_VOCAB_SPACE_PREFIX, " a", 3, {0, 0, 1}},
+        {TW_VOCAB_SPACE_PREFIX | TW_VOCAB_PREFIX_IF_NONE, " a", 2, {0, 1}},
+        {TW_VOCAB_SPACE_PREFIX | TW_VOCAB_PREFIX_IF_NONE, SPACE "a", 2, {0, 1}},
+        {TW_VOCAB_SPACE_PREFIX | TW_VOCAB_PREFIX_IF_NONE, "a a", 4, {0, 1, 0, 1}},
+        {TW_VOCAB_SQUEEZE | TW_VOCAB_SPACE_PREFIX | TW_VOCAB_PREFIX_IF_NONE, " a", 2, {0, 1}},
         {TW_VOCAB_SPACE_PREFIX | TW_VOCAB_SPACE_SUFFIX, "a", 2, {1, 0}},
         {TW_VOCAB_PLAIN_SPACES, "a a", 3, {1, 0, 1}},
         {TW_VOCAB_PLAIN_SPACES | TW_VOCAB_SPACE_PREFIX, "a", 2, {0, 1}},
@@ -374,6 +380,23 @@ static void flags_say_what_becomes_of_blanks(void **state) {
             close_it(&o);
         }
     }
+}
+
+static void a_prefix_is_put_after_special_pieces_or_only_at_the_start(void **state) {
+    (void)state;
+    static const struct made_piece pieces[] = {
+        {SPACE, -1, TW_TOKEN_NORMAL}, {"a", -1, TW_TOKEN_NORMAL}, {"<s>", 0, TW_TOKEN_CONTROL}};
+    struct made_spec spec = {
+        .kind = TW_VOCAB_SPM_BPE, .pieces = pieces, .n_pieces = 3, .flags = TW_VOCAB_SPACE_PREFIX};
+    struct opened o = open_spec(&spec);
+    EXPECT(&o, "a<s>a", TW_ENCODE_SPECIAL, 0, 1, 2, 0, 1);
+    close_it(&o);
+    spec.flags |= TW_VOCAB_PREFIX_AT_START;
+    o = open_spec(&spec);
+    EXPECT(&o, "a<s>a", TW_ENCODE_SPECIAL, 0, 1, 2, 1);
+    EXPECT(&o, "<s>a", TW_ENCODE_SPECIAL, 2, 1);
+    EXPECT(&o, " a", TW_ENCODE_SPECIAL, 0, 0, 1);
+    close_it(&o);
 }
 
 /* SentencePiece's USER_DEFINED pieces may be runs of blanks, which plain text becomes. */
@@ -590,6 +613,7 @@ int main(void) {
         cmocka_unit_test(an_unknown_pre_tokenizer_is_refused_by_name),
         cmocka_unit_test(characters_are_merged_by_rank_and_others_become_bytes),
         cmocka_unit_test(flags_say_what_becomes_of_blanks),
+        cmocka_unit_test(a_prefix_is_put_after_special_pieces_or_only_at_the_start),
         cmocka_unit_test(user_defined_runs_of_blanks_are_merged),
         cmocka_unit_test(the_best_sum_of_scores_wins),
         cmocka_unit_test(random_texts_get_the_best_score_of_all_splits),

@@ -250,6 +250,8 @@ static const struct man_constant constants[] = {
     C(TW_VOCAB_SQUEEZE),
     C(TW_VOCAB_PLAIN_SPACES),
     C(TW_VOCAB_SPACE_SUFFIX),
+    C(TW_VOCAB_PREFIX_AT_START),
+    C(TW_VOCAB_PREFIX_IF_NONE),
     C(TW_SPECIAL_EOT),
     C(TW_SPECIAL_EOM),
     C(TW_SPECIAL_SEP),
