@@ -18,11 +18,13 @@
 
 /* An architecture: what differs between its form in transformers and in GGUF (hf_arch.c). */
 struct tw_hf_arch {
-    const char *model_type; /* of config.json */
+    const char *model_type; /* of config.json, or of its text_config */
     const char *gguf;       /* general.architecture */
     const char *activation; /* hidden_act that the architecture computes */
     const char *epsilon;    /* member with the epsilon of the norms */
-    bool layer_norm;        /* else RMSNorm */
+    const char
+        *context;    /* member that, if it is there, replaces max_position_embeddings; or NULL */
+    bool layer_norm; /* else RMSNorm */
     bool
         interleaved; /* GGUF has the rotary pairs of q and k side by side, transformers in halves */
     bool norm_offset; /* transformers stores the weights of norms less 1 */
@@ -51,10 +53,11 @@ struct tw_hf {
     const struct tw_hf_arch *arch;
     struct tw_gguf_build build; /* its path is that of config.json */
     bool tied;
+    bool wrapped; /* the model is the part for text of one that takes images */
     uint32_t n_layers, n_vocab, n_heads, n_kv_heads, head_dim, rope_dims;
     /* rope_dims / 2 divisors of llama3's scaling, or of long and short contexts; or NULL */
     float *rope_factors, *long_factors, *short_factors;
-    bool attention_bias, mlp_bias;
+    bool attention_bias, mlp_bias, qk_norm;
     /* what was found: of layers, one entry for each; rows of the matrices, 0: not yet */
     bool *layers;
     uint64_t embedding, output;

@@ -10,6 +10,8 @@
 #define NO_NAME \
     { NULL, NULL }
 
+#define LAYER_NORM(name) .activation = "silu", .epsilon = name, .layer_norm = true
+
 /* Norms around each block. */
 static const char *const names_around[][2] = {{"post_attention_layernorm", "post_attention_norm"},
                                               {"pre_feedforward_layernorm", "ffn_norm"},
@@ -42,11 +44,16 @@ static const struct tw_hf_arch archs[] = {
     {"olmo3", "olmo2", SILU, .names = names_around, .window = TW_HF_WINDOW_KEY, .window_period = 4},
     {"exaone4", "exaone4", SILU, .names = names_around, .window = TW_HF_WINDOW_KEY,
      .window_period = 4},
-    {"stablelm", "stablelm", .activation = "silu", .epsilon = "layer_norm_eps", .layer_norm = true,
-     .partial = 0.25f},
+    {"stablelm", "stablelm", LAYER_NORM("layer_norm_eps"), .partial = 0.25f},
     {"starcoder2", "starcoder2", .activation = "gelu_pytorch_tanh", .epsilon = "norm_epsilon",
      .layer_norm = true, .tied = true, .names = names_ungated},
     {"ernie4_5", "ernie4_5", SILU, .interleaved = true, .tied = true, .rope_theta = 5e5f},
+    {"ministral3", "mistral3", SILU, .interleaved = true, .window = TW_HF_WINDOW_KEY},
+    /* both have the rotary pairs side by side already */
+    {"cohere", "command-r", LAYER_NORM("layer_norm_eps"), .tied = true,
+     .context = "model_max_length"},
+    {"cohere2", "cohere2", LAYER_NORM("layer_norm_eps"), .tied = true,
+     .context = "model_max_length", .window = TW_HF_WINDOW_KEY, .window_period = 4},
     {"hunyuan_v1_dense", "hunyuan-dense", SILU, .names = names_query},
 };
 

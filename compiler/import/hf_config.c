@@ -19,12 +19,30 @@ static int read_uint(const struct tw_hf_config *c, const char *name, bool needed
 
 /* ---- kind of model ---- */
 
-static int read_arch(const struct tw_hf_config *c) {
+/* Models that take images have the config of the part for text, the only one that is read, in an
+ * object of its own. */
+static int read_type(struct tw_hf_config *c, const char **type) {
+    json_t *text = NULL;
+    int rc = tw_json_text(c->path, c->json, "model_type", true, type, c->err);
+    if (rc || strcmp(*type, "mistral3") != 0) {
+        return rc;
+    }
+    rc = tw_json_object(c->path, c->json, "text_config", &text, c->err);
+    if (rc == 0 && !text) {
+        rc = tw_fail(c->err, TW_E_MISSING, "%s: text_config is missing", c->path);
+    }
+    c->json = text;
+    c->hf->wrapped = true;
+    *type = "mistral"; /* as old files do not say */
+    return rc ? rc : tw_json_text(c->path, c->json, "model_type", false, type, c->err);
+}
+
+static int read_arch(struct tw_hf_config *c) {
     const char *type = NULL, *method = "?";
     char list[400];
     json_t *quantisation = NULL;
-    int rc = tw_json_text(c->path, c->json, "model_type", true, &type, c->err);
-    rc = rc ? rc : tw_json_object(c->path, c->json, "quantization_config", &quantisation, c->err);
+    int rc = read_type(c, &type);
+    rc = rc ? rc : tw_json_object(c->path, c->outer, "quantization_config", &quantisation, c->err);
     rc = rc ? rc : tw_json_text(c->path, quantisation, "quant_method", false, &method, c->err);
     if (rc) {
         return rc;
@@ -116,6 +134,8 @@ static int read_sizes(struct tw_hf_config *c) {
     rc = rc ? rc : read_uint(c, "num_hidden_layers", true, TW_MAX_LAYERS, &hf->n_layers);
     rc = rc ? rc : read_uint(c, "intermediate_size", true, TW_MAX_HIDDEN, &hidden);
     rc = rc ? rc : read_uint(c, "max_position_embeddings", true, TW_MAX_CTX, &positions);
+    rc = rc || !hf->arch->context ? rc
+                                  : read_uint(c, hf->arch->context, false, TW_MAX_CTX, &positions);
     rc = rc ? rc : read_uint(c, "vocab_size", true, TW_MAX_VOCAB, &hf->n_vocab);
     if (rc == 0) {
         tw_gguf_put_uint(&hf->build, ".block_count", hf->n_layers);
@@ -142,7 +162,8 @@ static int read_norms(const struct tw_hf_config *c) {
 static int read_flags(const struct tw_hf_config *c) {
     struct tw_hf *hf = c->hf;
     hf->tied = hf->arch->tied;
-    int rc = tw_json_bool(c->path, c->json, "tie_word_embeddings", &hf->tied, c->err);
+    int rc = tw_json_bool(c->path, c->outer, "tie_word_embeddings", &hf->tied, c->err);
+    rc = rc ? rc : tw_json_bool(c->path, c->json, "tie_word_embeddings", &hf->tied, c->err);
     rc = rc ? rc : tw_json_bool(c->path, c->json, "attention_bias", &hf->attention_bias, c->err);
     return rc ? rc : tw_json_bool(c->path, c->json, "mlp_bias", &hf->mlp_bias, c->err);
 }
@@ -222,26 +243,51 @@ static int make_llama3(const struct tw_hf_config *c) {
     return 0;
 }
 
-/* What YaRN's numbers are where GGUF has no key for them. */
-static int check_yarn(const struct tw_hf_config *c, float factor) {
-    float usual = 0.1f * logf(factor) + 1.0f;
-    const struct {
-        const char *name;
-        float expected;
-    } numbers[] = {{"beta_fast", 32.0f},
-                   {"beta_slow", 1.0f},
-                   {"mscale", 1.0f},
-                   {"mscale_all_dim", 0.0f},
-                   {"attention_factor", usual}};
-    int rc = 0;
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && rc == 0; i++) {
-        float value = numbers[i].expected;
-        rc = tw_json_float(c->path, c->rope, numbers[i].name, false, &value, c->err);
-        if (rc == 0 && !(fabsf(value - numbers[i].expected) <= 1e-5f)) {
-            rc = tw_fail(c->err, TW_E_UNSUPPORTED,
-                         "%s: %s of rope_scaling is %g, which is not supported (expected %g)",
-                         c->path, numbers[i].name, (double)value, (double)numbers[i].expected);
-        }
+/* Refuses a number of YaRN for which GGUF has no key. */
+static int expect_number(const struct tw_hf_config *c, const char *name, float expected) {
+    float value = expected;
+    int rc = tw_json_float(c->path, c->rope, name, false, &value, c->err);
+    if (rc == 0 && !(fabsf(value - expected) <= 1e-5f)) {
+        rc = tw_fail(c->err, TW_E_UNSUPPORTED,
+                     "%s: %s of rope_scaling is %g, which is not supported (expected %g)", c->path,
+                     name, (double)value, (double)expected);
+    }
+    return rc;
+}
+
+/* Puts a number of YaRN under a key if the config has it. */
+static int copy_number(const struct tw_hf_config *c, const char *name, const char *key) {
+    float value = 0.0f;
+    bool there = json_is_number(json_object_get(c->rope, name));
+    int rc = tw_json_float(c->path, c->rope, name, false, &value, c->err);
+    if (rc == 0 && there) {
+        tw_gguf_put_float(&c->hf->build, key, value);
+    }
+    return rc;
+}
+
+/* mscale and mscale_all_dim, which count only together, divide what is rotated by 1 + 0.1 m
+ * ln(factor). */
+static int read_yarn(const struct tw_hf_config *c, float factor) {
+    float scale = 0.0f, all = 0.0f, grown = 0.1f * logf(factor);
+    bool truncate = true;
+    int rc = copy_number(c, "beta_fast", ".rope.scaling.yarn_beta_fast");
+    rc = rc ? rc : copy_number(c, "beta_slow", ".rope.scaling.yarn_beta_slow");
+    rc = rc ? rc : tw_json_float(c->path, c->rope, "mscale", false, &scale, c->err);
+    rc = rc ? rc : tw_json_float(c->path, c->rope, "mscale_all_dim", false, &all, c->err);
+    rc = rc ? rc : tw_json_bool(c->path, c->rope, "truncate", &truncate, c->err);
+    bool both = scale != 0.0f && all != 0.0f;
+    rc = rc || !both ? rc : expect_number(c, "mscale", 1.0f);
+    float expected = (1.0f + grown) / (1.0f + (both ? all : 0.0f) * grown);
+    rc = rc ? rc : expect_number(c, "attention_factor", expected);
+    if (rc == 0 && !truncate) {
+        rc = tw_fail(c->err, TW_E_UNSUPPORTED,
+                     "%s: truncate of rope_scaling is false, which is not supported (expected "
+                     "true)",
+                     c->path);
+    }
+    if (rc == 0 && both) {
+        tw_gguf_put_float(&c->hf->build, ".rope.scaling.yarn_log_multiplier", all);
     }
     return rc;
 }
@@ -254,7 +300,7 @@ static int put_scaling(const struct tw_hf_config *c, const char *type) {
             : tw_json_uint(c->path, c->rope, "original_max_position_embeddings", false, 1,
                            TW_MAX_CTX, &original, c->err);
     if (rc == 0 && strcmp(type, "yarn") == 0) {
-        rc = check_yarn(c, factor);
+        rc = read_yarn(c, factor);
     }
     if (rc == 0) {
         tw_gguf_put_text(&c->hf->build, ".rope.scaling.type", type);
@@ -316,7 +362,7 @@ int tw_hf_read_config(const char *path, const void *bytes, uint64_t size,
     if (rc) {
         return rc;
     }
-    struct tw_hf_config c = {.hf = hf, .path = path, .json = json, .err = err};
+    struct tw_hf_config c = {.hf = hf, .path = path, .json = json, .outer = json, .err = err};
     rc = read_all(&c);
     json_decref(json);
     return rc;

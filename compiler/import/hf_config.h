@@ -13,6 +13,7 @@ struct tw_hf_config {
     struct tw_hf *hf;
     const char *path;
     const json_t *json, *rope; /* rope: rope_scaling or rope_parameters, or NULL */
+    const json_t *outer;       /* what `json` is the text_config of, or the same */
     uint32_t n_positions;
     float rope_theta;
     tw_error *err;

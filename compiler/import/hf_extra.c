@@ -184,14 +184,53 @@ static int read_hunyuan(struct tw_hf_config *c) {
     return rc;
 }
 
+static int read_cohere(struct tw_hf_config *c) {
+    float scale = 0.0625f;
+    int rc = tw_json_float(c->path, c->json, "logit_scale", false, &scale, c->err);
+    rc = rc ? rc : tw_json_bool(c->path, c->json, "use_qk_norm", &c->hf->qk_norm, c->err);
+    tw_gguf_put_float(&c->hf->build, ".logit_scale", scale);
+    return rc;
+}
+
+/* Layers with a window rotate, the others do not; without a window none would. */
+static int read_cohere2(struct tw_hf_config *c) {
+    const json_t *window = json_object_get(c->json, "sliding_window");
+    if (json_is_null(window) || (json_is_integer(window) && json_integer_value(window) == 0)) {
+        return tw_fail(c->err, TW_E_UNSUPPORTED,
+                       "%s: sliding_window is %s, which is not supported (expected a number above "
+                       "0)",
+                       c->path, json_is_null(window) ? "null" : "0");
+    }
+    int rc = read_cohere(c);
+    return rc ? rc : read_layer_types(c);
+}
+
+/* Queries grow with their position in steps of the original context, which YaRN has. */
+static int read_ministral3(struct tw_hf_config *c) {
+    const char *type = "(none)";
+    float beta = 0.0f;
+    int rc = tw_json_float(c->path, c->rope, "llama_4_scaling_beta", false, &beta, c->err);
+    rc = rc ? rc : tw_json_text(c->path, c->rope, "rope_type", false, &type, c->err);
+    if (rc == 0 && (strcmp(type, "yarn") != 0 || beta < 0.0f)) {
+        rc =
+            tw_fail(c->err, TW_E_UNSUPPORTED,
+                    "%s: rope_parameters has rope_type %.40s and llama_4_scaling_beta %g, which is "
+                    "not supported (expected yarn and a number from 0 on)",
+                    c->path, type, (double)beta);
+    }
+    tw_gguf_put_float(&c->hf->build, ".attention.temperature_scale", beta);
+    return rc;
+}
+
 int tw_hf_read_extra(struct tw_hf_config *c) {
     static const struct {
         const char *gguf;
         int (*read)(struct tw_hf_config *);
-    } extra[] = {{"gemma2", read_gemma},      {"gemma3", read_gemma},
-                 {"granite", read_granite},   {"smollm3", read_smollm3},
-                 {"olmo2", read_layer_types}, {"exaone4", read_layer_types},
-                 {"stablelm", read_stablelm}, {"hunyuan-dense", read_hunyuan}};
+    } extra[] = {
+        {"gemma2", read_gemma},      {"gemma3", read_gemma},          {"granite", read_granite},
+        {"smollm3", read_smollm3},   {"olmo2", read_layer_types},     {"exaone4", read_layer_types},
+        {"stablelm", read_stablelm}, {"hunyuan-dense", read_hunyuan}, {"command-r", read_cohere},
+        {"cohere2", read_cohere2},   {"mistral3", read_ministral3}};
     for (size_t i = 0; i < sizeof extra / sizeof extra[0]; i++) {
         if (strcmp(c->hf->arch->gguf, extra[i].gguf) == 0) {
             return extra[i].read(c);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define SHOWN 80
+#define NAME_BYTES 160u
 
 /* ---- names ---- */
 
@@ -35,10 +36,29 @@ static bool layer_of(const char *name, uint32_t *layer, const char **rest) {
     return *p == '.';
 }
 
+/* Writes the name that a tensor has in a model for text alone; "": it has none there. */
+static void unwrap(const struct tw_hf *hf, const char *name, char out[NAME_BYTES]) {
+    static const char *const parts[] = {"vision_tower.", "multi_modal_projector."};
+    const char *model = "", *rest;
+    out[0] = 0;
+    if (hf->wrapped && starts(name, "language_model.", &rest)) {
+        name = rest; /* language_model.model.norm, language_model.lm_head */
+    } else if (hf->wrapped && starts(name, "model.", &rest)) {
+        model = starts(rest, "language_model.", &name) ? "model." : "";
+        name = *model ? name : rest; /* model.language_model.norm, lm_head */
+    }
+    for (size_t i = 0; i < 2 && hf->wrapped; i++) {
+        if (starts(name, parts[i], &rest)) {
+            return;
+        }
+    }
+    snprintf(out, NAME_BYTES, "%s%s", model, name);
+}
+
 /* Buffers that old versions wrote, which are computed. */
 static bool is_ignored(const char *name) {
     size_t n = strlen(name), tail = strlen(".rotary_emb.inv_freq");
-    return n > tail && strcmp(name + n - tail, ".rotary_emb.inv_freq") == 0;
+    return n == 0 || (n > tail && strcmp(name + n - tail, ".rotary_emb.inv_freq") == 0);
 }
 
 static int refuse(const struct tw_hf *hf, const char *path, const char *name, tw_error *err) {
@@ -49,17 +69,18 @@ static int refuse(const struct tw_hf *hf, const char *path, const char *name, tw
 }
 
 /* Sets *out to the GGUF name, in memory; NULL: the tensor is to be left out. */
-static int name_of(struct tw_hf *hf, const char *path, const char *name, const char **out,
+static int name_of(struct tw_hf *hf, const char *path, const char *stored, const char **out,
                    tw_error *err) {
     static const char *const whole[][2] = {{"model.embed_tokens.weight", "token_embd.weight"},
                                            {"model.norm.weight", "output_norm.weight"},
                                            {"model.norm.bias", "output_norm.bias"},
                                            {"lm_head.weight", "output.weight"},
                                            {"lm_head.bias", "output.bias"}};
-    char buffer[160];
+    char buffer[NAME_BYTES], name[NAME_BYTES];
     uint32_t layer;
     const char *rest, *dot;
     *out = NULL;
+    unwrap(hf, stored, name);
     for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++) {
         if (strcmp(name, whole[i][0]) == 0) {
             *out = whole[i][1];
@@ -72,19 +93,24 @@ static int name_of(struct tw_hf *hf, const char *path, const char *name, const c
     dot = strrchr(name, '.');
     if (!layer_of(name, &layer, &rest) || dot < rest ||
         (strcmp(dot, ".weight") != 0 && strcmp(dot, ".bias") != 0)) {
-        return refuse(hf, path, name, err);
+        return refuse(hf, path, stored, err);
     }
     if (layer >= hf->n_layers) {
         return tw_fail(err, TW_E_FORMAT, "%s: num_hidden_layers is %u, but there is a tensor %.*s",
-                       hf->build.gguf.path, hf->n_layers, SHOWN, name);
+                       hf->build.gguf.path, hf->n_layers, SHOWN, stored);
     }
     const char *part = tw_hf_layer_name(hf->arch, rest, (size_t)(dot - rest));
     if (!part) {
-        return refuse(hf, path, name, err);
+        return refuse(hf, path, stored, err);
     }
     snprintf(buffer, sizeof buffer, "blk.%u.%s%s", layer, part, dot);
     *out = tw_import_text(hf->build.memory, buffer, strlen(buffer));
     return *out ? 0 : tw_fail(err, TW_E_NOMEM, "%s: no memory for its tensors", path);
+}
+
+/* Reads the number of "blk.3.PART"; false: the tensor is of no layer. */
+static bool number_of(const char *name, uint32_t *layer) {
+    return sscanf(name, "blk.%" SCNu32 ".", layer) == 1;
 }
 
 /* Returns the part of "blk.3.PART". */
@@ -104,10 +130,10 @@ static float number_at(const uint8_t *raw, uint32_t type, uint32_t i) {
     return type == 1 ? tw_f16_to_f32(half) : tw_bf16_to_f32(half);
 }
 
-/* Replaces a vector by F32 in memory: in GGUF's order, and with 1 added to the weights of norms
+/* Replaces a vector, or a norm of several, by F32 in memory: in GGUF's order, and with 1 added to the weights of norms
  * where transformers leaves it out. */
 static int convert_vector(struct tw_hf *hf, struct tw_gguf_tensor *t, tw_error *err) {
-    uint32_t n = (uint32_t)t->dims[0];
+    uint32_t n = (uint32_t)(t->dims[0] * t->dims[1]);
     uint8_t *raw = tw_import_alloc(hf->build.memory, t->bytes, 1);
     float *y = tw_import_alloc(hf->build.memory, n, sizeof *y);
     if (!raw || !y) {
@@ -184,7 +210,13 @@ static int convert(struct tw_hf *hf, const char *path, const struct tw_st_tensor
     if (rc == 0 && t->n_dims == 2 && t->dims[1] == 1 && strstr(t->name, "norm.")) {
         t->n_dims = 1; /* a norm written as a row */
     }
-    return rc || t->n_dims == 2 ? rc : convert_vector(hf, t, err);
+    bool matrix = t->n_dims == 2 && !strstr(t->name, "norm.");
+    if (rc == 0 && t->n_dims == 2 && !matrix && t->dims[0] * t->dims[1] > TW_MAX_HIDDEN) {
+        return tw_fail(err, TW_E_SHAPE,
+                       "%s: tensor %.*s has %" PRIu64 " elements, expected a norm of at most %u",
+                       path, SHOWN, from->name, t->dims[0] * t->dims[1], TW_MAX_HIDDEN);
+    }
+    return rc || matrix ? rc : convert_vector(hf, t, err);
 }
 
 static int add_tensor(struct tw_hf *hf, const char *path, const struct tw_st_tensor *from,
@@ -200,8 +232,7 @@ static int add_tensor(struct tw_hf *hf, const char *path, const struct tw_st_ten
         return rc;
     }
     uint32_t layer;
-    const char *rest;
-    if (layer_of(from->name, &layer, &rest)) {
+    if (number_of(name, &layer)) {
         hf->layers[layer] = true;
     }
     bool embedding = strcmp(name, "token_embd.weight") == 0,
@@ -280,10 +311,17 @@ static bool has(const struct tw_hf *hf, const char *name) {
     return false;
 }
 
-static int check_biases(const struct tw_hf *hf, tw_error *err) {
+static int check_flags(const struct tw_hf *hf, tw_error *err) {
     bool attention =
              hf->attention_bias && !has(hf, "blk.0.attn_q.bias") && !has(hf, "blk.0.attn_qkv.bias"),
          mlp = hf->mlp_bias && !has(hf, "blk.0.ffn_up.bias");
+    if (hf->qk_norm &&
+        !(has(hf, "blk.0.attn_q_norm.weight") && has(hf, "blk.0.attn_k_norm.weight"))) {
+        return tw_fail(err, TW_E_MISSING,
+                       "%s: use_qk_norm is true, but tensor model.layers.0.self_attn.q_norm.weight "
+                       "or k_norm.weight is missing",
+                       hf->build.gguf.path);
+    }
     return !attention && !mlp
                ? 0
                : tw_fail(err, TW_E_MISSING,
@@ -306,7 +344,7 @@ static void put_factors(struct tw_hf *hf, const char *name, const float *factors
 int tw_hf_finish_tensors(struct tw_hf *hf, tw_error *err) {
     int rc = check_embedding(hf, err);
     rc = rc ? rc : check_layers(hf, err);
-    rc = rc ? rc : check_biases(hf, err);
+    rc = rc ? rc : check_flags(hf, err);
     if (rc) {
         return rc;
     }

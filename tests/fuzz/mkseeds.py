@@ -243,6 +243,10 @@ def seeds_hf():
     good = {"model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
             "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 8, "vocab_size": 5,
             "tie_word_embeddings": True, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "hidden_act": "silu"}
+    ministral = {"model_type": "ministral3",
+                 "rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e6, "mscale": 1.0,
+                                     "mscale_all_dim": 1.0, "original_max_position_embeddings": 4,
+                                     "llama_4_scaling_beta": 0.1}}
     for name, more in (("good", {}), ("mistral", {"model_type": "mistral", "sliding_window": 4096}),
                        ("qwen2", {"model_type": "qwen2", "use_sliding_window": False, "sliding_window": 4}),
                        ("linear", {"rope_scaling": {"type": "linear", "factor": 2.0}}),
@@ -251,6 +255,11 @@ def seeds_hf():
                                                     "original_max_position_embeddings": 64}}),
                        ("version5", {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}),
                        ("quantised", {"quantization_config": {"quant_method": "gptq"}}),
+                       ("cohere2", {"model_type": "cohere2", "layer_norm_eps": 1e-5, "sliding_window": 4,
+                                    "logit_scale": 0.25, "use_qk_norm": False,
+                                    "layer_types": ["full_attention"]}),
+                       ("mistral3", {"model_type": "mistral3", "text_config": {**good, **ministral}}),
+                       ("ministral3", ministral),
                        ("head_dim", {"head_dim": 4, "attention_bias": True})):
         save("hf_config", name, json.dumps({**good, **more}).encode())
 

@@ -17,9 +17,15 @@ struct model {
     bool turned;   /* q and k in halves of a head, in the file side by side */
     bool less_one; /* norms without their 1 */
     bool exact;
+    bool wrapped;                     /* the part for text of a model that takes images */
     const char *activation, *epsilon; /* NULL: silu, rms_norm_eps */
     const char *more;                 /* members, each after a comma */
 };
+
+#define YARN_BY_POSITION                                                                       \
+    ", \"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"rope_theta\": 500.0," \
+    " \"beta_fast\": 2.0, \"beta_slow\": 0.5, \"mscale\": 1.0, \"mscale_all_dim\": 1.0,"       \
+    " \"original_max_position_embeddings\": 24, \"llama_4_scaling_beta\": 0.1}"
 
 static const struct model models[] = {
     {"llama-hd-F32", "llama", .turned = true},
@@ -60,6 +66,13 @@ static const struct model models[] = {
     {"starcoder2-F32", "starcoder2", .exact = true, .activation = "gelu_pytorch_tanh",
      .epsilon = "norm_epsilon"},
     {"ernie4_5-F32", "ernie4_5", .turned = true},
+    {"mistral3-F32", "ministral3", .turned = true, .more = YARN_BY_POSITION},
+    {"mistral3-F32", "ministral3", .turned = true, .wrapped = true, .more = YARN_BY_POSITION},
+    {"command-r-F32", "cohere", .epsilon = "layer_norm_eps", .more = ", \"logit_scale\": 0.5"},
+    {"cohere2-F32", "cohere2", .epsilon = "layer_norm_eps",
+     .more = ", \"logit_scale\": 0.5, \"sliding_window\": 8, \"layer_types\": ["
+             "\"sliding_attention\", \"sliding_attention\", \"sliding_attention\","
+             "\"full_attention\"]"},
     {"hunyuan-dense-F32", "hunyuan_v1_dense",
      .more = ", \"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": 50.0, \"factor\": 1.0}"},
 };
@@ -178,6 +191,7 @@ static void put_config(const struct model *m, const struct tw_gguf *g, const cha
     eps = eps > 0.0f ? eps : real(g, arch, "attention.layer_norm_epsilon", 0.0f);
     FILE *f = open_memstream(&config, &size);
     assert_non_null(f);
+    fputs(m->wrapped ? "{\"model_type\": \"mistral3\", \"text_config\": " : "", f);
     fprintf(f,
             "{\"model_type\": \"%s\", \"hidden_act\": \"%s\", \"hidden_size\": %u,"
             "\"intermediate_size\": %u, \"num_hidden_layers\": %u, \"num_attention_heads\": %u,"
@@ -194,7 +208,7 @@ static void put_config(const struct model *m, const struct tw_gguf *g, const cha
             (double)real(g, arch, "rope.freq_base", 10000.0f),
             tw_gguf_find_tensor(g, "output.weight") ? "false" : "true", m->more ? m->more : "");
     put_longrope(g, arch, f);
-    fputs("}", f);
+    fputs(m->wrapped ? "}}" : "}", f);
     assert_int_equal(fclose(f), 0);
     assert_true(hf_folder_put(folder, "config.json", config, size));
     free(config);
@@ -231,7 +245,8 @@ static void put_weights(const struct model *m, const struct tw_gguf *g, uint32_t
             continue;
         }
         name_of(m->model_type, t->name, name);
-        fprintf(f, "%c\"%s\":{\"dtype\":\"F32\",\"shape\":[", at ? ',' : '{', name);
+        fprintf(f, "%c\"%s%s\":{\"dtype\":\"F32\",\"shape\":[", at ? ',' : '{',
+                m->wrapped ? "language_model." : "", name);
         if (t->n_dims == 2) {
             fprintf(f, "%llu,", (unsigned long long)t->dims[1]);
         }
