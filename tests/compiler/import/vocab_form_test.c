@@ -135,7 +135,7 @@ static void expect_refused(struct made *m, int code, const char *part) {
 static void header_words_of_the_second_form_are_checked(void **state) {
     (void)state;
     BREAK(TW_E_FORMAT, "kind is 5", m.b.header->kind = 5);
-    BREAK(TW_E_FORMAT, "flags are 0x100", m.b.header->flags = 256);
+    BREAK(TW_E_FORMAT, "flags are 0x400", m.b.header->flags = 1024);
     BREAK(TW_E_FORMAT, "reserved", m.b.header->n_ends = 1);
     BREAK(TW_E_FORMAT, "reserved", m.b.header->end[0] = 1);
     BREAK(TW_E_FORMAT, "reserved", m.b.extra->reserved[1] = 1);
