@@ -46,8 +46,8 @@ struct opt {
 
 struct opt_verb {
     const char *name;
-    const char *operands;      /* "MODEL|BUNDLE" */
-    uint32_t n_operands;       /* exact number, unless --help is given */
+    const char *operands;      /* "MODEL|BUNDLE"; "[FILE]" at the end: one more is optional */
+    uint32_t n_operands;       /* number of the others, unless --help is given */
     const char *summary;       /* one line */
     const struct opt *options; /* ends with OPT_END; -h, --help is always understood */
     const char *notes;         /* more lines for --help, or "" */

@@ -63,9 +63,9 @@ int tw_private_folder(const char *path, bool make, tw_error *err) {
     return code;
 }
 
-int tw_private_file_open(const char *path, int *out, tw_error *err) {
+static int open_file(const char *path, int access, int *out, tw_error *err) {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    int fd = open(path, access | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0) {
         int why = errno;
         tw_error_set(err, TW_E_IO, "%s: %s", path,
@@ -85,6 +85,14 @@ int tw_private_file_open(const char *path, int *out, tw_error *err) {
     }
     *out = fd;
     return 0;
+}
+
+int tw_private_file_open(const char *path, int *out, tw_error *err) {
+    return open_file(path, O_RDONLY, out, err);
+}
+
+int tw_private_file_update(const char *path, int *out, tw_error *err) {
+    return open_file(path, O_RDWR, out, err);
 }
 
 int tw_private_file_create(const char *path, int *out, tw_error *err) {

@@ -23,8 +23,11 @@
 int tw_private_folder(const char *path, bool make, tw_error *err);
 
 /* Opens a file for reading. It must belong to this user, not be writable by others, and not be a
- * symbolic link; the caller closes *fd. Errors: IO, as above. */
+ * symbolic link; the caller closes *fd. Errors: IO, as above. errno is ENOENT if it does not
+ * exist. */
 int tw_private_file_open(const char *path, int *fd, tw_error *err);
+/* The same for reading and writing. */
+int tw_private_file_update(const char *path, int *fd, tw_error *err);
 /* Creates a new file (mode 0600, less the umask) and opens it for reading and writing; fails if the
  * path exists. The caller closes *fd. Errors: IO, NOSPACE (the disk is full). */
 int tw_private_file_create(const char *path, int *fd, tw_error *err);

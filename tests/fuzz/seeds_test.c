@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The seeds of the fuzz targets that read programs, texts, bundles and certificates are what this
- * edition of the machine writes: a fuzzer whose seeds are all refused finds nothing.
+ * The seeds of the fuzz targets that read programs, texts, bundles, certificates and saved states
+ * are what this edition of the machine writes: a fuzzer whose seeds are all refused finds nothing.
  * TW_WRITE_SEEDS=1 writes them anew, into tests/fuzz/seeds/. (Those of the other targets are
  * scripts' output, tests/fuzz/mkseeds*.py.)
  */
 #include "compiler/spatial/certify.h"
+#include "driver/state/state_internal.h"
 #include "loader/bundle/loader.h"
 #include "loader/verify/verify.h"
 #include "tests/support/bundle_fixture.h"
@@ -13,6 +14,7 @@
 #include "tests/support/order_judge.h"
 #include "tests/support/order_random.h"
 #include "tests/support/program_text.h"
+#include "tests/support/saved_sequence.h"
 #include "tests/support/small_program.h"
 #include "tests/support/test.h"
 #include "tilewright/progblob.h"
@@ -228,12 +230,60 @@ static void bundles_are_of_this_edition(void **state) {
     bundle_fixture_remove(folder);
 }
 
+/* ---- saved states ---- */
+
+/* Without the time, the same bytes on every day. */
+static void forget_time(uint8_t *state) {
+    for (uint32_t i = 0; i < TW_SAVED_COMMITS; i++) {
+        struct tw_saved_commit c;
+        memcpy(&c, state + i * sizeof c, sizeof c);
+        c.saved_ns = 0;
+        tw_saved_hash_commit(&c, c.hash);
+        memcpy(state + i * sizeof c, &c, sizeof c);
+    }
+}
+
+static struct bytes read_state(const char *path) {
+    struct bytes x = {NULL, 0};
+    x.at = bundle_fixture_read(path, &x.n);
+    assert_non_null(x.at);
+    forget_time(x.at);
+    return x;
+}
+
+static void expect_states(const char *name, struct bytes x) {
+    for (uint8_t form = 0; form < 3; form++) { /* the forms of fuzz_state_file.c */
+        expect_seed("state_file", name, form + 1u, join(&form, 1, x.at, x.n));
+    }
+    free(x.at);
+}
+
+static void saved_states_are_of_this_edition(void **state) {
+    static struct saved_sequence s;
+    char *folder = bundle_fixture_folder(), path[200];
+    struct tw_saved_source source = saved_sequence_source(&s);
+    struct tw_saved_result result;
+    tw_error err = {0};
+    (void)state;
+    snprintf(path, sizeof path, "%s/a", folder);
+    saved_sequence_init(&s, 2, 16);
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        saved_sequence_feed(&s, s.n, 100 + 50 * turn, turn);
+        if (tw_saved_write(path, &s.schema, s.tokens, s.n, &source, NULL, &result, &err) != 0) {
+            fail_msg("%s", err.message);
+        }
+        expect_states(turn ? "turns" : "first", read_state(path));
+    }
+    bundle_fixture_remove(folder);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(programs_and_texts_are_of_this_edition),
         cmocka_unit_test(texts_by_hand_parse),
         cmocka_unit_test(certificates_are_of_this_edition),
         cmocka_unit_test(bundles_are_of_this_edition),
+        cmocka_unit_test(saved_states_are_of_this_edition),
     };
     return cmocka_run_group_tests_name("seeds", tests, NULL, NULL);
 }

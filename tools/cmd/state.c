@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tilewright state: lists, shows and removes saved states; needs no device and no model.
+ */
+#include "tilewright/state.h"
+
+#include "loader/base/grow.h"
+#include "tools/cmd.h"
+#include "tools/text.h"
+#include "tools/ui.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+struct state_args {
+    bool json;
+};
+
+static const struct opt options[] = {
+    {OPT_FLAG, 0, "json", NULL, offsetof(struct state_args, json), 0, 0, "print JSON"},
+    {.kind = OPT_END},
+};
+
+static const struct opt_verb verb = {
+    "state",
+    "list|show|drop [FOLDER|FILE]",
+    1,
+    "List the saved states of a folder; show one, checked; remove one.",
+    options,
+    "state list [FOLDER]  the states in FOLDER (.), the newest first\n"
+    "state show FILE      what FILE holds; every byte of it is checked\n"
+    "state drop FILE      remove FILE, if it is a saved state"};
+
+/* ---- the states of a folder, the newest first ---- */
+
+struct entry {
+    char *path;
+    struct tw_state_info info;
+    tw_error err; /* why it cannot be used; code 0: it can */
+};
+
+struct entries {
+    struct entry *items;
+    size_t n, room;
+    uint64_t bytes;
+};
+
+static void free_entries(struct entries *all) {
+    for (size_t i = 0; i < all->n; i++) {
+        free(all->items[i].path);
+    }
+    free(all->items);
+}
+
+static char *join(const char *folder, const char *name) {
+    size_t n = strlen(folder), room = n + strlen(name) + 2;
+    char *path = malloc(room);
+    if (path) {
+        bool bare = strcmp(folder, ".") == 0;
+        snprintf(path, room, "%s%s%s", bare ? "" : folder,
+                 bare || (n && folder[n - 1] == '/') ? "" : "/", name);
+    }
+    return path;
+}
+
+/* Files that are not states are not listed, and neither are those of other users. */
+static int add(struct entries *all, const char *folder, const char *name, tw_error *err) {
+    struct entry e = {.info.size = sizeof e.info, .path = join(folder, name)};
+    struct stat st;
+    if (!e.path || !tw_grow(&all->items, &all->room, all->n + 1, sizeof *all->items)) {
+        free(e.path);
+        return tw_fail(err, TW_E_NOMEM, "out of memory for the list of states");
+    }
+    bool is_file = lstat(e.path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0;
+    int code = is_file ? tw_state_file_info(e.path, 0, &e.info, &e.err) : TW_E_IO;
+    if (code == TW_E_FORMAT || code == TW_E_IO) {
+        free(e.path);
+        return 0;
+    }
+    e.info.file_bytes = (uint64_t)st.st_size;
+    all->bytes += e.info.file_bytes;
+    all->items[all->n++] = e;
+    return 0;
+}
+
+static int by_time(const void *a, const void *b) {
+    const struct entry *x = a, *y = b;
+    if (x->info.saved_ns != y->info.saved_ns) {
+        return x->info.saved_ns < y->info.saved_ns ? 1 : -1;
+    }
+    return strcmp(x->path, y->path);
+}
+
+static int read_folder(struct entries *all, const char *folder, tw_error *err) {
+    DIR *d = opendir(folder);
+    int code = 0;
+    if (!d) {
+        return tw_fail(err, TW_E_IO, "%.200s: %s", folder, strerror(errno));
+    }
+    for (const struct dirent *f; !code && (f = readdir(d));) {
+        code = add(all, folder, f->d_name, err);
+    }
+    closedir(d);
+    if (all->n) {
+        qsort(all->items, all->n, sizeof *all->items, by_time);
+    }
+    return code;
+}
+
+/* ---- printing ---- */
+
+static const char *hash_text(const struct tw_state_info *info, size_t n, char text[65]) {
+    for (size_t i = 0; i < n; i++) {
+        snprintf(text + 2 * i, 3, "%02x", info->model_hash[i]);
+    }
+    return text;
+}
+
+static const char *time_text(uint64_t ns, char text[32]) {
+    time_t seconds = (time_t)(ns / 1000000000u);
+    struct tm local;
+    snprintf(text, 32, "?");
+    if (localtime_r(&seconds, &local)) {
+        strftime(text, 32, "%Y-%m-%d %H:%M", &local);
+    }
+    return text;
+}
+
+static json_t *info_json(const char *path, const struct tw_state_info *i) {
+    char hash[65];
+    return json_pack("{s:o, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "path",
+                     text_json(path), "model", i->model, "model_hash", hash_text(i, 32, hash), "kv",
+                     i->kv, "policy", i->policy, "version", (json_int_t)i->version, "tokens",
+                     (json_int_t)i->n_tokens, "page_positions", (json_int_t)i->page_positions,
+                     "pages", (json_int_t)i->n_pages, "pages_bytes", (json_int_t)i->pages_bytes,
+                     "bytes", (json_int_t)i->file_bytes, "saves", (json_int_t)i->saves, "saved",
+                     (json_int_t)(i->saved_ns / 1000000000u));
+}
+
+static json_t *entry_json(const struct entry *e) {
+    return e->err.code
+               ? json_pack("{s:o, s:I, s:o}", "path", text_json(e->path), "bytes",
+                           (json_int_t)e->info.file_bytes, "error", text_json(e->err.message))
+               : info_json(e->path, &e->info);
+}
+
+static void print_entry(const struct entry *e) {
+    char bytes[32], when[32];
+    printf("%10s  ", ui_bytes(e->info.file_bytes, bytes));
+    if (e->err.code) {
+        printf("cannot be used: %s\n", e->err.message);
+        return;
+    }
+    printf("%7u token%s  %s  %-4s  %s  %s\n", e->info.n_tokens, e->info.n_tokens == 1 ? " " : "s",
+           time_text(e->info.saved_ns, when), e->info.kv, e->info.model, text_clean(e->path).text);
+}
+
+static int print_list(const struct entries *all, const char *folder, bool json, tw_error *err) {
+    char bytes[32];
+    if (json) {
+        json_t *states = json_array();
+        for (size_t i = 0; i < all->n; i++) {
+            json_array_append_new(states, entry_json(&all->items[i]));
+        }
+        return ui_print_json(json_pack("{s:o, s:I, s:o}", "folder", text_json(folder), "bytes",
+                                       (json_int_t)all->bytes, "states", states),
+                             err);
+    }
+    for (size_t i = 0; i < all->n; i++) {
+        print_entry(&all->items[i]);
+    }
+    printf("%10s  in %zu state%s: %s\n", ui_bytes(all->bytes, bytes), all->n, text_s(all->n),
+           text_clean(folder).text);
+    return ui_flush(err);
+}
+
+static void print_info(const char *path, const struct tw_state_info *i) {
+    char bytes[32], pages[32], when[32], hash[65];
+    printf("%s: saved state, version %u: whole\n", text_clean(path).text, i->version);
+    printf("  model     %s (hash %s)\n", i->model, hash_text(i, 8, hash));
+    printf("  sequence  %u token%s, positions \"%s\"\n", i->n_tokens, text_s(i->n_tokens),
+           i->policy);
+    printf("  caches    %s, %llu pages of %u positions, %s\n", i->kv,
+           (unsigned long long)i->n_pages, i->page_positions, ui_bytes(i->pages_bytes, pages));
+    printf("  file      %s, saved %s, %llu save%s\n", ui_bytes(i->file_bytes, bytes),
+           time_text(i->saved_ns, when), (unsigned long long)i->saves, text_s(i->saves));
+}
+
+/* ---- the verb ---- */
+
+static int list(const char *folder, bool json, tw_error *err) {
+    struct entries all = {.n = 0};
+    int code = read_folder(&all, folder, err);
+    code = code ? code : print_list(&all, folder, json, err);
+    free_entries(&all);
+    return code;
+}
+
+static int show(const char *path, bool json, tw_error *err) {
+    struct tw_state_info info = {.size = sizeof info};
+    int code = tw_state_file_info(path, TW_STATE_FILE_CHECK, &info, err);
+    if (code || json) {
+        return code ? code : ui_print_json(info_json(path, &info), err);
+    }
+    print_info(path, &info);
+    return ui_flush(err);
+}
+
+static int drop(const char *path, bool json, tw_error *err) {
+    int code = tw_state_file_remove(path, err);
+    if (code || json) {
+        return code ? code : ui_print_json(json_pack("{s:o}", "removed", text_json(path)), err);
+    }
+    printf("removed %s\n", text_clean(path).text);
+    return ui_flush(err);
+}
+
+static int act(const char *what, const char *path, bool json, tw_error *err) {
+    if (strcmp(what, "list") == 0) {
+        return list(path ? path : ".", json, err);
+    }
+    bool shows = strcmp(what, "show") == 0;
+    if (!shows && strcmp(what, "drop") != 0) {
+        return tw_fail(err, TW_E_USAGE, "state: '%.60s' is neither list, show nor drop", what);
+    }
+    if (!path) {
+        return tw_fail(err, TW_E_USAGE, "state %s: FILE is missing; see tilewright state --help",
+                       what);
+    }
+    return shows ? show(path, json, err) : drop(path, json, err);
+}
+
+static int run(int argc, char **argv, tw_error *err) {
+    struct state_args a = {0};
+    struct opt_result result;
+    int code = opt_parse(&verb, argc, argv, &a, &result, err);
+    if (code) {
+        return code;
+    }
+    if (result.help) {
+        opt_print_help(&verb, stdout);
+        return ui_flush(err);
+    }
+    return act(result.operand[0], result.operand[1], a.json, err);
+}
+
+const struct cmd cmd_state = {&verb, run};
