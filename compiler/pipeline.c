@@ -164,8 +164,11 @@ static int place_region(struct planned *p, uint32_t region, uint64_t budget, tw_
 }
 
 static int build_section(struct compilation *c, struct planned *p, uint32_t region, tw_error *err) {
-    struct tw_section_config config = {
-        .n_ctx = c->n_ctx, .n_positions = n_positions(c), .index = region};
+    /* As many pages as one sequence takes; a deployment has as many as it wants. */
+    struct tw_section_config config = {.n_ctx = c->n_ctx,
+                                       .n_positions = n_positions(c),
+                                       .kv_pages = n_positions(c) / TW_KV_BLOCK,
+                                       .index = region};
     p->sections[region] = tw_cmem_alloc(&c->mem, sizeof **p->sections);
     int rc = tw_section_build(&p->lows[region], &config, &c->strings, p->sections[region], err);
     return rc ? rc : tw_section_prove(p->sections[region], err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deploying: checks that the bundle fits the device, places the parameter segments, the programs'
- * blobs and, on a device that verifies them, their certificates. What a sequence owns (state,
- * inputs and outputs, binding rows, loaded programs) is created with each session.
+ * Deploying: checks that the bundle fits the device, places the parameter segments, the pages of
+ * state, the programs' blobs and, on a device that verifies them, their certificates. Inputs and
+ * outputs, binding rows and loaded programs come with the first session.
  */
 #include "driver/device/deploy.h"
 
@@ -163,24 +163,72 @@ static int place_segments(struct tw_deployment *d, tw_error *err) {
     return tw_bundle_intact(b, err);
 }
 
-static int place_programs(struct tw_deployment *d, tw_error *err) {
+/* ---- state ---- */
+
+/* A deployment has room for this many sequences of the whole context, but no more positions than
+ * that nor more than half of the memory that is left; always for one sequence. */
+#define USUAL_SEQUENCES 16u
+#define USUAL_POSITIONS 32768u
+
+static uint32_t pages_of(uint64_t positions) {
+    uint64_t pages = (positions + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
+    return pages < TW_MAX_STATE_PAGES ? (uint32_t)pages : TW_MAX_STATE_PAGES;
+}
+
+static uint32_t usual_pages(const struct tw_deployment *d) {
+    const struct tw_wire_identity *id = &d->device->identity;
+    uint64_t n_ctx = d->decoder->bundle.note->n_ctx, positions = n_ctx * USUAL_SEQUENCES;
+    uint64_t half = (id->memory_bytes - id->memory_used) / 2 / d->pool.page_bytes * TW_KV_BLOCK;
+    positions = positions < USUAL_POSITIONS ? positions : USUAL_POSITIONS;
+    positions = positions < half ? positions : half;
+    return pages_of(positions > n_ctx ? positions : n_ctx);
+}
+
+static int make_pool(struct tw_deployment *d, const struct tw_deploy_options *o, tw_error *err) {
+    int code = tw_state_pool_find(&d->pool, d->device, &d->decoder->bundle, err);
+    if (code || d->pool.n_tensors == 0) {
+        return code;
+    }
+    code = tw_state_pool_open(
+        &d->pool, o->state_positions ? pages_of(o->state_positions) : usual_pages(d), err);
+    tw_error_prefix(code ? err : NULL, d->decoder->bundle.path);
+    return code;
+}
+
+/* ---- programs ---- */
+
+/* Writes the blob of a program whose state is in the pool. */
+static int make_blob(struct tw_deployment *d, uint32_t index, tw_error *err) {
     const struct tw_bundle *b = &d->decoder->bundle;
-    for (uint32_t i = 0; i < b->n_programs; i++) {
-        uint32_t bytes = tw_progblob_bytes(&b->programs[i], true);
-        if (bytes == 0) {
-            return tw_fail(err, TW_E_RANGE, "%s: program %s is too large for a message", b->path,
-                           b->programs[i].name);
-        }
-        d->blob[i] = aligned_alloc(PROGRAM_ALIGN, ((size_t)bytes + PROGRAM_ALIGN - 1) /
+    struct tw_program p = b->programs[index];
+    uint32_t bytes = tw_progblob_bytes(&p, true);
+    if (bytes == 0) {
+        return tw_fail(err, TW_E_RANGE, "%s: program %s is too large for a message", b->path,
+                       p.name);
+    }
+    struct tw_tensor *tensors = malloc((p.n_tensors + 1u) * sizeof *tensors);
+    d->blob[index] = aligned_alloc(PROGRAM_ALIGN, ((size_t)bytes + PROGRAM_ALIGN - 1) /
                                                       PROGRAM_ALIGN * PROGRAM_ALIGN);
-        if (!d->blob[i]) {
-            return tw_fail(err, TW_E_NOMEM, "%s: no memory for program %s (%u bytes)", b->path,
-                           b->programs[i].name, bytes);
-        }
-        tw_progblob_write(&b->programs[i], true, d->blob[i]);
-        d->blob_bytes[i] = bytes;
-        int code =
-            tw_device_place(d->device, d->blob[i], bytes, PROGRAM_ALIGN, &d->blob_address[i], err);
+    if (!tensors || !d->blob[index]) {
+        free(tensors);
+        return tw_fail(err, TW_E_NOMEM, "%s: no memory for program %s (%u bytes)", b->path, p.name,
+                       bytes);
+    }
+    memcpy(tensors, p.tensors, p.n_tensors * sizeof *tensors);
+    tw_state_pool_resize(&d->pool, tensors, p.n_tensors);
+    p.tensors = tensors;
+    tw_progblob_write(&p, true, d->blob[index]);
+    d->blob_bytes[index] = bytes;
+    free(tensors);
+    return 0;
+}
+
+static int place_programs(struct tw_deployment *d, tw_error *err) {
+    for (uint32_t i = 0; i < d->decoder->bundle.n_programs; i++) {
+        int code = make_blob(d, i, err);
+        code = code ? code
+                    : tw_device_place(d->device, d->blob[i], d->blob_bytes[i], PROGRAM_ALIGN,
+                                      &d->blob_address[i], err);
         if (code) {
             return code;
         }
@@ -232,7 +280,14 @@ static int make_tables(struct tw_deployment *d, tw_error *err) {
 }
 
 int tw_deploy(tw_device *device, const tw_decoder *decoder, tw_deployment **out, tw_error *err) {
+    return tw_deploy_with(device, decoder, NULL, out, err);
+}
+
+int tw_deploy_with(tw_device *device, const tw_decoder *decoder,
+                   const struct tw_deploy_options *options, tw_deployment **out, tw_error *err) {
+    struct tw_deploy_options o;
     int code = TW_NEED_3(err, device, decoder, out);
+    code = code ? code : tw_sized_read(__func__, &o, sizeof o, options, err);
     code = code ? code : check_fit(device, decoder, err);
     if (code) {
         return code;
@@ -245,8 +300,10 @@ int tw_deploy(tw_device *device, const tw_decoder *decoder, tw_deployment **out,
     d->resets = atomic_load(&device->resets);
     d->decoder = tw_decoder_retain(decoder);
     tw_device_retain(device);
+    pthread_mutex_init(&d->lock, NULL);
     code = make_tables(d, err);
     code = code ? code : place_segments(d, err);
+    code = code ? code : make_pool(d, &o, err);
     code = code ? code : place_programs(d, err);
     code = code ? code : place_certificates(d, err);
     if (code) {
@@ -284,6 +341,8 @@ void tw_deployment_destroy(tw_deployment *d) {
         return;
     }
     free_device_memory(d);
+    tw_state_pool_close(&d->pool, !tw_device_check_reset(d->device, d->resets, NULL));
+    pthread_mutex_destroy(&d->lock);
     for (uint32_t i = 0; d->blob && i < d->decoder->bundle.n_programs; i++) {
         free(d->blob[i]);
     }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A deployment: a decoder's weights and programs in a device's memory, shared by all sessions on
- * it.
+ * A deployment: a decoder's weights, programs and pages of state in a device's memory, shared by
+ * all sessions on it.
  */
 #ifndef TW_DRIVER_DEVICE_DEPLOY_H
 #define TW_DRIVER_DEVICE_DEPLOY_H
 
 #include "driver/decoder/decoder.h"
 #include "driver/device/device.h"
+#include "driver/device/state_pool.h"
 
 struct tw_deployment {
     _Atomic uint32_t users; /* references besides the caller's: sessions */
@@ -21,6 +22,10 @@ struct tw_deployment {
     uint8_t **blob; /* host copies: the device may use them in place */
     /* n_programs: their certificates, on a device that verifies; else 0 */
     uint64_t *certificate_address;
+    struct tw_state_pool pool; /* the sequences' state, if the bundle keeps it in pages */
+    /* What sessions share (driver/session): their executors, under the lock. */
+    pthread_mutex_t lock;
+    struct tw_executor *executors;
 };
 
 /* Fills in what a LOAD of program `index` says of the program itself: blob and certificate. Returns

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sessions: creating and destroying a sequence's memory on the device, and its simple operations.
- * Steps are in session_steps.c.
+ * Sessions: creating and destroying a sequence, and its simple operations. Its pages are in
+ * session_pages.c, steps in session_steps.c, what they run on in executor.c.
  */
 #include "driver/session/session.h"
 
@@ -32,69 +32,35 @@ static int check_options(const struct tw_deployment *d, const struct tw_session_
     return 0;
 }
 
-/* State and scratch are the session's own, so that sessions share nothing but weights. */
-static int make_segments(struct tw_session *s, tw_error *err) {
-    const struct tw_bundle *b = &s->deployment->decoder->bundle;
-    s->segment_address = calloc(b->n_segments + 1, sizeof *s->segment_address);
-    if (!s->segment_address) {
-        return tw_fail(err, TW_E_NOMEM, "session: out of memory");
-    }
-    for (uint32_t i = 0; i < b->n_segments; i++) {
-        if (b->segments[i].kind == TW_SEG_PARAM) {
-            s->segment_address[i] = s->deployment->segment_address[i];
-            continue;
-        }
-        int code = tw_device_alloc(s->deployment->device, b->segments[i].size, 64, true,
-                                   &s->segment_address[i], err);
-        if (code) {
-            return code;
-        }
-    }
-    return 0;
+static int check_usable(const struct tw_session *s, tw_error *err) {
+    int code = tw_session_check_reset(s, err);
+    return code || !s->broken
+               ? code
+               : tw_fail(
+                     err, TW_E_FAULT,
+                     "session: an earlier step failed or was interrupted; create a new session");
 }
 
-static int make_bindings(struct tw_session *s, tw_error *err) {
-    const struct tw_bundle *b = &s->deployment->decoder->bundle;
-    size_t n = (size_t)b->n_bind_rows;
-    s->bind = calloc(n + 1, sizeof *s->bind);
+/* Begins a session of these checked options; *out is complete enough to be destroyed. */
+static int begin(tw_deployment *d, const struct tw_session_options *o, struct tw_session **out,
+                 tw_error *err) {
+    const struct tw_bundle_note *note = d->decoder->bundle.note;
+    struct tw_session *s = calloc(1, sizeof *s);
+    *out = s;
+    if (!s) {
+        return tw_fail(err, TW_E_NOMEM, "session: out of memory");
+    }
+    s->deployment = d;
+    tw_deployment_retain(d);
+    s->mode = o->mode;
+    s->options = *o;
+    s->stop[0] = o->stop;
+    s->n_vocab = note->n_vocab;
+    s->n_ctx = o->n_ctx ? o->n_ctx : note->n_ctx;
     s->logits_copy = calloc(s->n_vocab, sizeof *s->logits_copy);
-    if (!s->bind || !s->logits_copy) {
-        return tw_fail(err, TW_E_NOMEM, "session: out of memory");
-    }
-    tw_bundle_relocate(b, s->segment_address, s->bind);
-    int code = tw_device_alloc(s->deployment->device, n * sizeof *s->bind, 64, false,
-                               &s->bind_address, err);
-    return code ? code
-                : tw_device_write(s->deployment->device, s->bind_address, s->bind,
-                                  n * sizeof *s->bind, err);
-}
-
-static int make_interrupt(struct tw_session *s, tw_error *err) {
-    struct tw_device *device = s->deployment->device;
-    s->interrupt = &s->own_interrupt;
-    if (!tw_device_map(device, s->bind_address, 8)) {
-        return 0; /* the device does not share memory, so it could not see the word */
-    }
-    int code = tw_device_alloc(device, sizeof *s->interrupt, 64, true, &s->interrupt_address, err);
-    if (!code) {
-        s->interrupt = tw_device_map(device, s->interrupt_address, sizeof *s->interrupt);
-    }
-    return code;
-}
-
-static int make_programs(struct tw_session *s, const struct tw_session_options *o, tw_error *err) {
-    static const struct session_output logits = {"logits", false};
-    int code = tw_session_load_program(s, "decode", &logits, &s->decode, err);
-    if (!code && !s->decode.program) {
-        return tw_fail(err, TW_E_FORMAT, "%s: it has no program \"decode\"",
-                       s->deployment->decoder->bundle.path);
-    }
-    if (!code && o->chunk != 1) {
-        code = tw_session_load_program(s, "prefill", &logits, &s->prefill, err);
-    }
-    uint32_t max = s->prefill.program ? s->prefill.rows : 1;
-    s->chunk = o->chunk && o->chunk < max ? o->chunk : max;
-    return code;
+    int code = s->logits_copy ? tw_session_make_pages(s, err)
+                              : tw_fail(err, TW_E_NOMEM, "session: out of memory");
+    return code ? code : tw_executor_get(s, err);
 }
 
 int tw_session_create(tw_deployment *deployment, const struct tw_session_options *options,
@@ -108,22 +74,8 @@ int tw_session_create(tw_deployment *deployment, const struct tw_session_options
     if (code) {
         return code;
     }
-    struct tw_session *s = calloc(1, sizeof *s);
-    if (!s) {
-        return tw_fail(err, TW_E_NOMEM, "session: out of memory");
-    }
-    const struct tw_bundle_note *note = deployment->decoder->bundle.note;
-    s->deployment = deployment;
-    tw_deployment_retain(deployment);
-    s->mode = o->mode;
-    s->options = *o;
-    s->stop[0] = o->stop;
-    s->n_vocab = note->n_vocab;
-    s->n_ctx = o->n_ctx ? o->n_ctx : note->n_ctx;
-    code = make_segments(s, err);
-    code = code ? code : make_bindings(s, err);
-    code = code ? code : make_interrupt(s, err);
-    code = code ? code : make_programs(s, o, err);
+    struct tw_session *s;
+    code = begin(deployment, o, &s, err);
     if (code) {
         tw_session_destroy(s);
         return code;
@@ -132,33 +84,43 @@ int tw_session_create(tw_deployment *deployment, const struct tw_session_options
     return 0;
 }
 
-/* Frees nothing after a reset: the addresses may belong to another session by now. */
-static void free_device_memory(struct tw_session *s) {
-    const struct tw_bundle *b = &s->deployment->decoder->bundle;
-    struct tw_device *device = s->deployment->device;
-    if (tw_session_check_reset(s, NULL)) {
-        return;
+int tw_session_fork(const tw_session *session, tw_session **out, tw_error *err) {
+    const struct tw_session *from = session;
+    struct tw_session *s;
+    int code = TW_NEED_2(err, session, out);
+    code = code ? code : check_usable(from, err);
+    if (code) {
+        return code;
     }
-    tw_device_free(device, s->bind_address);
-    tw_device_free(device, s->interrupt_address);
-    for (uint32_t i = 0; s->segment_address && i < b->n_segments; i++) {
-        if (b->segments[i].kind != TW_SEG_PARAM) {
-            tw_device_free(device, s->segment_address[i]);
-        }
+    if (!from->executor->shared) {
+        return tw_fail(err, TW_E_UNSUPPORTED,
+                       "%s: its state is not in pages, so that a session cannot be forked; compile "
+                       "the model again",
+                       from->deployment->decoder->bundle.path);
     }
+    code = begin(from->deployment, &from->options, &s, err);
+    if (code) {
+        tw_session_destroy(s);
+        return code;
+    }
+    tw_session_share_pages(s, from);
+    s->position = from->position;
+    s->text = from->text;
+    if (from->logits) {
+        memcpy(s->logits_copy, from->logits, s->n_vocab * sizeof *s->logits_copy);
+        s->logits = s->logits_copy;
+    }
+    *out = s;
+    return 0;
 }
 
 void tw_session_destroy(tw_session *s) {
     if (!s) {
         return;
     }
-    tw_session_unload_program(s, &s->score);
-    tw_session_unload_program(s, &s->prefill);
-    tw_session_unload_program(s, &s->decode);
-    free_device_memory(s);
+    tw_session_free_pages(s);
+    tw_executor_put(s);
     tw_deployment_destroy(s->deployment);
-    free(s->segment_address);
-    free(s->bind);
     free(s->logits_copy);
     free(s);
 }
@@ -174,8 +136,9 @@ int tw_session_get_info(const tw_session *session, struct tw_session_info *info,
                                 .n_vocab = s->n_vocab,
                                 .n_ctx = s->n_ctx,
                                 .chunk = s->chunk,
-                                .n_threads = s->n_threads,
+                                .n_threads = s->executor->n_threads,
                                 .position = s->position,
+                                .pages = s->pages.n,
                                 .steps = s->steps,
                                 .mode = s->mode == TW_MODE_STRICT ? "strict" : "fast",
                                 .target = s->deployment->decoder->bundle.note->target,
@@ -186,13 +149,9 @@ int tw_session_get_info(const tw_session *session, struct tw_session_info *info,
 
 int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_t n,
                           tw_error *err) {
-    int code = tw_session_check_reset(s, err);
+    int code = check_usable(s, err);
     if (code) {
         return code;
-    }
-    if (s->broken) {
-        return tw_fail(err, TW_E_FAULT,
-                       "session: an earlier step failed or was interrupted; create a new session");
     }
     if (n == 0) {
         return tw_fail(err, TW_E_USAGE, "session: no tokens to feed");
@@ -227,6 +186,7 @@ void tw_session_drop_tokens(struct tw_session *s, uint32_t position) {
     /* Attention reads only positions below the step's end, so later ones need not be cleared. */
     s->position = position;
     s->logits = NULL;
+    tw_session_drop_pages(s, position);
 }
 
 int tw_session_rewind(tw_session *session, uint32_t position, tw_error *err) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A session: one sequence. It owns its state, inputs and outputs on the device, its binding rows,
- * and the programs loaded with them. One thread at a time uses it.
+ * A session: one sequence. It holds the pages of its state, or owns the state of a bundle without
+ * pages, and runs its steps on an executor, which it shares with other sessions. One thread at a
+ * time uses it.
  */
 #ifndef TW_DRIVER_SESSION_SESSION_H
 #define TW_DRIVER_SESSION_SESSION_H
@@ -21,7 +22,14 @@ struct session_program {
     const struct tw_program *program; /* NULL: the bundle has none of that kind */
     uint32_t number;                  /* on the device */
     bool loaded;
+    bool broken; /* a step has failed or was cut: the device refuses it until it is loaded again */
+    uint32_t index; /* in the bundle */
     uint32_t rows;
+    /* Of the page table, and how many entries it has; 0: the program has none. The device has the
+     * first table_valid entries of the owner's. */
+    uint64_t table_address;
+    uint32_t table_slots, table_valid;
+    const struct tw_session *table_owner;
     uint64_t logits_address;
     uint64_t logits_stride;     /* bytes of a row; a program of all logits has `rows` of them */
     const float *logits_mapped; /* or NULL: the device does not share its memory */
@@ -50,29 +58,56 @@ struct session_text {
     uint32_t id, position;
 };
 
+/* Programs loaded on the device with their binding rows: what steps run on. Sessions whose state is
+ * in the deployment's pool share one; any other session has its own, as its state is part of it.
+ * Whoever runs steps holds the lock, from the first input to the last output. */
+struct tw_executor {
+    struct tw_executor *next; /* of the deployment, if it is shared */
+    struct tw_deployment *deployment;
+    uint32_t users; /* under the deployment's lock */
+    bool shared;
+    enum tw_mode mode;
+    uint32_t wanted_threads, n_threads;
+    pthread_mutex_t lock;
+    uint64_t *segment_address; /* n_segments: the deployment's and its own */
+    uint64_t bind_address;
+    uint64_t *bind;                                /* host copy of the rows */
+    struct session_program decode, prefill, score; /* all but decode: loaded when first used */
+    /* Words that end greedy runs, one for each session, if the device shares its memory, so that it
+     * sees them; free ones are a list, under the deployment's lock. */
+    uint64_t words_address;
+    _Atomic uint32_t *words;
+    uint16_t *next_word, free_word;
+};
+
+/* The pages of a sequence. */
+struct session_pages {
+    struct tw_pool_holder holder;
+    uint32_t *page; /* room for all positions of the context: `n` page numbers */
+    uint32_t n;
+};
+
 struct tw_session {
     struct tw_deployment *deployment;
+    struct tw_executor *executor;
     struct session_text text;
     enum tw_mode mode;
-    uint32_t n_vocab, n_ctx, chunk, n_threads;
+    uint32_t n_vocab, n_ctx, chunk;
     uint32_t position;
     uint64_t steps;
     bool broken; /* a step failed or was cancelled: the state is undefined */
+    struct session_pages pages;
     /* words that end a step: the session's own, and that of the tw_generate() in progress; or
      * NULL */
     const volatile sig_atomic_t *stop[TW_STOP_WORDS];
-    uint64_t *segment_address; /* n_segments: the deployment's and the session's own */
-    uint64_t bind_address;
-    uint64_t *bind;                                /* host copy of the rows */
-    struct session_program decode, prefill, score; /* score: loaded when it is first used */
     struct tw_session_options options;
     const float *logits; /* of the last step, or NULL */
-    float *logits_copy;  /* n_vocab; for devices that do not share memory */
+    float *logits_copy;  /* n_vocab */
     /* What is fetched instead of logits while tw_session_use_lists() says so, of the last step;
      * NULL: logits are fetched. */
     struct tw_top *lists;
     uint32_t n_lists;
-    /* Not 0 ends a greedy run. In device memory if that is shared, so that the device sees it. */
+    /* Not 0 ends a greedy run. One of the executor's words, or its own. */
     uint64_t interrupt_address;
     _Atomic uint32_t *interrupt, own_interrupt;
     struct {
@@ -80,6 +115,35 @@ struct tw_session {
         uint32_t id[TW_WIRE_MAX_TOKENS];
     } tokens; /* the answer to a greedy run */
 };
+
+/* ---- executors ---- */
+
+/* Gives the session an executor, one that it can share if there is such a one, with the programs
+ * that its options ask for. Errors: FORMAT, NOMEM, those of tw_device_call(). */
+int tw_executor_get(struct tw_session *s, tw_error *err);
+/* Gives it back. */
+void tw_executor_put(struct tw_session *s);
+/* Loads a program again that a step has broken. Under the lock. Errors: those of LOAD. */
+int tw_executor_mend(struct tw_executor *x, struct session_program *p, tw_error *err);
+
+/* ---- pages ---- */
+
+/* Gives the session room for page numbers, none of which it has yet. Errors: NOMEM. */
+int tw_session_make_pages(struct tw_session *s, tw_error *err);
+void tw_session_free_pages(struct tw_session *s);
+/* Sees to it that the session alone holds the pages of positions [from, to), from being the
+ * session's position: takes new ones, copies a shared one. Under the executor's lock. Errors: NOMEM
+ * (out of pages; nothing has changed), those of tw_device_call(). */
+int tw_session_own_pages(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err);
+/* Gives a new session the pages of another, of the same deployment and context. */
+void tw_session_share_pages(struct tw_session *s, const struct tw_session *from);
+/* Gives back the pages of the positions from `position` on. */
+void tw_session_drop_pages(struct tw_session *s, uint32_t position);
+/* Sees to it that the program's table is the session's. Under the executor's lock. Errors: those of
+ * tw_device_call(). */
+int tw_session_write_table(struct tw_session *s, struct session_program *p, tw_error *err);
+
+/* ---- steps ---- */
 
 /* From now on steps fetch the lists of the best logits, of which they have `top_k` at least, and
  * not the logits. Returns false, and changes nothing, if the programs have no such lists, or the
@@ -90,13 +154,14 @@ void tw_session_use_logits(struct tw_session *s);
 
 /* Loads the bundle's program of that name, or of that name followed by a dot and anything: finds
  * its tensors, of which `output` gets the logits (the last row's, or with all_rows one row for each
- * token), lays out the request, loads it on the device. A bundle without it leaves
- * out->program NULL. Errors: FORMAT (names the tensor), NOMEM, and those of tw_device_call(). */
-int tw_session_load_program(struct tw_session *s, const char *prefix,
+ * token), lays out the request, loads it on the device. Does nothing if it is loaded. A bundle
+ * without it leaves out->program NULL. Errors: FORMAT (names the tensor), NOMEM, and those of
+ * tw_device_call(). */
+int tw_session_load_program(struct tw_executor *x, const char *prefix,
                             const struct session_output *output, struct session_program *out,
                             tw_error *err);
 /* Unloads it from the device and frees the request; legal if it was not loaded. */
-void tw_session_unload_program(struct tw_session *s, struct session_program *p);
+void tw_session_unload_program(struct tw_executor *x, struct session_program *p);
 
 /* Returns USAGE if the device was reset after the session's deployment, which freed all of it. */
 static inline int tw_session_check_reset(const struct tw_session *s, tw_error *err) {
@@ -105,9 +170,9 @@ static inline int tw_session_check_reset(const struct tw_session *s, tw_error *e
 /* Checks whether n tokens can be fed. Errors: USAGE, FAULT (an earlier step failed), CONTEXT_FULL,
  * RANGE. */
 int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_t n, tw_error *err);
-/* Returns true if one of the session's stop words is set. */
 /* What tw_session_rewind() does with tokens; an incomplete character of the text stays. */
 void tw_session_drop_tokens(struct tw_session *s, uint32_t position);
+/* Returns true if one of the session's stop words is set. */
 static inline bool tw_session_stopped(const struct tw_session *s) {
     return tw_stopped(s->stop[0]) || tw_stopped(s->stop[1]);
 }
@@ -115,8 +180,9 @@ static inline bool tw_session_stopped(const struct tw_session *s) {
  * before its step began has changed nothing. */
 bool tw_session_was_cut(const struct tw_wire_failure *f);
 /* Writes the inputs of a step to the program's request number `copy`, and returns it. */
-uint8_t *tw_session_set_inputs(const struct session_program *p, uint32_t copy, uint32_t position,
-                               const uint32_t *ids, uint32_t rows);
+uint8_t *tw_session_set_inputs(const struct tw_session *s, const struct session_program *p,
+                               uint32_t copy, uint32_t position, const uint32_t *ids,
+                               uint32_t rows);
 /* Rewrites the message of a refused step, or one that does not end, so that it names section and
  * graph operation. `code` and `err` are those of the request. Returns the code. */
 int tw_session_explain(const struct tw_session *s, const struct session_program *p,

@@ -36,7 +36,7 @@ static int check(const struct tw_session *s, uint32_t id, const struct tw_greedy
 }
 
 /* Turns the request of a step into that of a run, and back (o NULL). */
-static void set_request(struct session_program *p, uint32_t n_vocab,
+static void set_request(const struct tw_session *s, struct session_program *p,
                         const struct tw_greedy_options *o) {
     struct tw_wire_run *run = (struct tw_wire_run *)(void *)p->request;
     run->n_steps = o ? o->n : 1;
@@ -45,7 +45,9 @@ static void set_request(struct session_program *p, uint32_t n_vocab,
         bool lists = p->n_choices && o->flags & TW_GREEDY_NO_LOGITS;
         run->flags |= lists ? TW_WIRE_RUN_CHOICE : 0;
         p->greedy->logits = lists ? p->choice_address : p->logits_address;
-        p->greedy->n_vocab = lists ? p->n_choices : n_vocab;
+        p->greedy->n_vocab = lists ? p->n_choices : s->n_vocab;
+        p->greedy->limit = s->n_ctx;
+        p->greedy->abort = s->interrupt_address;
         p->greedy->n_stops = o->n_stops;
         memcpy(p->greedy->stop, o->stop, sizeof p->greedy->stop);
     }
@@ -65,9 +67,9 @@ static bool is_plausible(const struct tw_session *s, const struct tw_greedy_opti
 }
 
 static int call_device(struct tw_session *s, const struct tw_greedy_options *o, tw_error *err) {
-    struct session_program *p = &s->decode;
+    struct session_program *p = &s->executor->decode;
     struct tw_wire_failure failure = {.site = TW_NONE, .stage = TW_NONE};
-    set_request(p, s->n_vocab, o);
+    set_request(s, p, o);
     struct tw_device_call call = {
         .opcode = TW_WIRE_RUN,
         .payload = p->request,
@@ -77,7 +79,7 @@ static int call_device(struct tw_session *s, const struct tw_greedy_options *o, 
         .failure = &failure,
         .stop = s->stop};
     int code = tw_device_call(s->deployment->device, &call, err);
-    set_request(p, s->n_vocab, NULL);
+    set_request(s, p, NULL);
     code = code ? code : tw_bundle_intact(&s->deployment->decoder->bundle, err);
     if (!code && !is_plausible(s, o)) {
         code = tw_fail(err, TW_E_PROTOCOL,
@@ -91,8 +93,8 @@ static int call_device(struct tw_session *s, const struct tw_greedy_options *o, 
 
 /* Explains non-finite logits of the step after the chosen tokens, whose input was `fed`. */
 static int explain_numbers(struct tw_session *s, uint32_t fed, tw_error *err) {
-    const struct session_program *program = &s->decode;
-    uint8_t *request = tw_session_set_inputs(program, 0, s->position, &fed, 1);
+    const struct session_program *program = &s->executor->decode;
+    uint8_t *request = tw_session_set_inputs(s, program, 0, s->position, &fed, 1);
     return tw_session_explain_numbers(s, &program, &request, 1, err);
 }
 
@@ -122,7 +124,7 @@ static int take_ended(struct tw_session *s, uint32_t fed, enum tw_stop_reason *r
     }
     if (tw_session_was_cut(f)) {
         *reason = TW_STOP_INTERRUPT;
-        return tw_session_explain(s, &s->decode, f, TW_E_INTERRUPTED, err);
+        return tw_session_explain(s, &s->executor->decode, f, TW_E_INTERRUPTED, err);
     }
     if (f->site == TW_NONE && strcmp(f->what, "NotFinite") == 0) {
         return explain_numbers(s, fed, err);
@@ -130,14 +132,16 @@ static int take_ended(struct tw_session *s, uint32_t fed, enum tw_stop_reason *r
     tw_error_set(err, TW_E_FAULT, "device %s: RUN: %s (have %llu, need %llu)",
                  s->deployment->device->selector, f->what, (unsigned long long)f->have,
                  (unsigned long long)f->need);
-    return tw_session_explain(s, &s->decode, f, TW_E_FAULT, err);
+    return tw_session_explain(s, &s->executor->decode, f, TW_E_FAULT, err);
 }
 
 /* Sets the logits of the last step if the caller wants them or memory is shared. */
 static int keep_logits(struct tw_session *s, const struct tw_greedy_options *o, tw_error *err) {
     bool unwanted = o->flags & TW_GREEDY_NO_LOGITS;
-    s->logits = s->decode.logits_mapped;
-    return unwanted || s->logits ? 0 : tw_session_fetch_logits(s, &s->decode, err);
+    s->logits = NULL;
+    return unwanted && !s->executor->decode.logits_mapped
+               ? 0
+               : tw_session_fetch_logits(s, &s->executor->decode, err);
 }
 
 /* Checks the arguments and copies the options to *o. */
@@ -159,6 +163,37 @@ static int read_arguments(const struct tw_session *session, const void *options,
                 : tw_known_flags("tw_session_run_greedy", o->flags, TW_GREEDY_NO_LOGITS, err);
 }
 
+/* Takes the pages that the run can need, and gives those back that it does not. */
+static int run(struct tw_session *s, uint32_t id, const struct tw_greedy_options *o,
+               uint32_t *tokens, uint32_t *n_tokens, enum tw_stop_reason *reason, tw_error *err) {
+    struct session_program *p = &s->executor->decode;
+    uint32_t left = s->n_ctx - s->position, most = o->n < left ? o->n : left;
+    int code = tw_session_own_pages(s, s->position, s->position + most, err);
+    if (code) {
+        return code;
+    }
+    code = tw_executor_mend(s->executor, p, err);
+    code = code ? code : tw_session_write_table(s, p, err);
+    if (!code) {
+        tw_session_set_inputs(s, p, 0, s->position, &id, 1);
+        code = call_device(s, o, err);
+    }
+    if (!code) {
+        uint32_t n = s->tokens.head.n_tokens; /* each of them took a step */
+        memcpy(tokens, s->tokens.id, n * sizeof *tokens);
+        *n_tokens = n;
+        s->position += n;
+        s->steps += n;
+        tw_session_report(s, n, n, false);
+        code = take_ended(s, n ? tokens[n - 1] : id, reason, err);
+    }
+    if (!code && *n_tokens > 0) {
+        code = keep_logits(s, o, err);
+    }
+    tw_session_drop_pages(s, s->position);
+    return code ? tw_session_break(s, code, err) : 0;
+}
+
 int tw_session_run_greedy(tw_session *s, uint32_t id, const struct tw_greedy_options *options,
                           uint32_t *tokens, uint32_t *n_tokens, enum tw_stop_reason *reason,
                           tw_error *err) {
@@ -176,19 +211,8 @@ int tw_session_run_greedy(tw_session *s, uint32_t id, const struct tw_greedy_opt
         *reason = TW_STOP_INTERRUPT;
         return 0;
     }
-    tw_session_set_inputs(&s->decode, 0, s->position, &id, 1);
-    code = call_device(s, &o, err);
-    if (!code) {
-        uint32_t n = s->tokens.head.n_tokens; /* each of them took a step */
-        memcpy(tokens, s->tokens.id, n * sizeof *tokens);
-        *n_tokens = n;
-        s->position += n;
-        s->steps += n;
-        tw_session_report(s, n, n, false);
-        code = take_ended(s, n ? tokens[n - 1] : id, reason, err);
-    }
-    if (!code && *n_tokens > 0) {
-        code = keep_logits(s, &o, err);
-    }
-    return code ? tw_session_break(s, code, err) : 0;
+    pthread_mutex_lock(&s->executor->lock);
+    code = run(s, id, &o, tokens, n_tokens, reason, err);
+    pthread_mutex_unlock(&s->executor->lock);
+    return code;
 }

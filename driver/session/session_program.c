@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A session's programs: binds the inputs and the output by name, lays out the request for a step,
+ * An executor's programs: binds the inputs and the output by name, lays out the request for a step,
  * loads the program on the device.
  */
 #include "driver/session/session.h"
@@ -34,10 +34,10 @@ static int find_program(const struct tw_bundle *b, const char *prefix) {
 
 /* Finds an input or output and checks role, type and size (at least `bytes`), and that it has one
  * binding row. *address is 0 if the program does not have it. */
-static int bind_tensor(const struct tw_session *s, const struct tw_program *p, const char *name,
+static int bind_tensor(const struct tw_executor *x, const struct tw_program *p, const char *name,
                        enum tw_role role, enum tw_dtype dtype, uint64_t bytes, bool required,
                        uint64_t *address, tw_error *err) {
-    const struct tw_bundle *b = &s->deployment->decoder->bundle;
+    const struct tw_bundle *b = &x->deployment->decoder->bundle;
     const struct tw_tensor *t = find_tensor(p, name);
     *address = 0;
     if (!t) {
@@ -53,12 +53,11 @@ static int bind_tensor(const struct tw_session *s, const struct tw_program *p, c
                        b->path, p->name, name, (unsigned long long)t->bytes, tw_dtype_name(dtype),
                        role == TW_ROLE_INPUT ? "input" : "output", (unsigned long long)bytes);
     }
-    *address = s->bind[t->bind_first];
+    *address = x->bind[t->bind_first];
     return 0;
 }
 
-static int lay_out_request(struct tw_session *s, struct session_program *out, uint32_t scheduler,
-                           uint64_t seed, tw_error *err) {
+static int lay_out_request(struct tw_executor *x, struct session_program *out, tw_error *err) {
     static const char *const name[IN_COUNT] = {"ids", "pos", "rows", "end"};
     const struct tw_program *p = out->program;
     struct tw_wire_input in[IN_COUNT];
@@ -68,7 +67,7 @@ static int lay_out_request(struct tw_session *s, struct session_program *out, ui
         uint32_t bytes = (i == IN_IDS ? p->rows : 1) * 4;
         uint64_t address;
         int code =
-            bind_tensor(s, p, name[i], TW_ROLE_INPUT, TW_DT_I32, bytes, i <= IN_POS, &address, err);
+            bind_tensor(x, p, name[i], TW_ROLE_INPUT, TW_DT_I32, bytes, i <= IN_POS, &address, err);
         if (code) {
             return code;
         }
@@ -79,11 +78,7 @@ static int lay_out_request(struct tw_session *s, struct session_program *out, ui
             data += bytes;
         }
     }
-    struct tw_wire_run run = {.program = out->number,
-                              .n_steps = 1,
-                              .scheduler = (uint16_t)scheduler,
-                              .n_inputs = n,
-                              .seed = seed};
+    struct tw_wire_run run = {.program = out->number, .n_steps = 1, .n_inputs = n};
     uint32_t at = (uint32_t)(sizeof run + n * sizeof in[0]);
     uint32_t tail = (at + data + 7) / 8 * 8;
     out->request_bytes = at + data;
@@ -96,9 +91,6 @@ static int lay_out_request(struct tw_session *s, struct session_program *out, ui
     memcpy(out->request + sizeof run, in, n * sizeof in[0]);
     out->greedy = (struct tw_wire_greedy *)(void *)(out->request + tail);
     *out->greedy = (struct tw_wire_greedy){.logits = out->logits_address,
-                                           .abort = s->interrupt_address,
-                                           .n_vocab = s->n_vocab,
-                                           .limit = s->n_ctx,
                                            .ids = number[IN_IDS],
                                            .pos = number[IN_POS],
                                            .end = number[IN_END]};
@@ -113,71 +105,127 @@ static int lay_out_request(struct tw_session *s, struct session_program *out, ui
     return 0;
 }
 
-static int prepare(struct tw_session *s, uint32_t index, const struct tw_session_options *options,
-                   struct session_program *out, tw_error *err) {
-    const struct tw_deployment *d = s->deployment;
-    struct tw_wire_load q = {.bind = s->bind_address,
+static int load(struct tw_executor *x, struct session_program *p, tw_error *err) {
+    const struct tw_deployment *d = x->deployment;
+    struct tw_wire_load q = {.bind = x->bind_address,
                              .n_bind = d->decoder->bundle.n_bind_rows,
-                             .mode = s->mode == TW_MODE_STRICT ? TW_WIRE_STRICT : TW_WIRE_FAST,
-                             .n_threads = options->n_threads};
+                             .mode = x->mode == TW_MODE_STRICT ? TW_WIRE_STRICT : TW_WIRE_FAST,
+                             .n_threads = x->wanted_threads};
     struct tw_wire_loaded loaded = {0};
     struct tw_device_call call = {.opcode = TW_WIRE_LOAD,
                                   .payload = &q,
-                                  .bytes = tw_deployment_load(d, index, &q),
+                                  .bytes = tw_deployment_load(d, p->index, &q),
                                   .out = &loaded,
                                   .out_bytes = sizeof loaded};
     int code = tw_device_call(d->device, &call, err);
     if (code) {
-        tw_error_prefix(err, out->program->name);
+        tw_error_prefix(err, p->program->name);
         return code;
     }
-    out->number = loaded.program;
-    out->loaded = true;
-    s->n_threads = s->n_threads ? s->n_threads : loaded.n_threads; /* the first is decode */
+    p->number = loaded.program;
+    p->loaded = true;
+    x->n_threads = x->n_threads ? x->n_threads : loaded.n_threads; /* the first is decode */
     return 0;
 }
 
+static void unload(struct tw_executor *x, struct session_program *p) {
+    const struct tw_deployment *d = x->deployment;
+    if (p->loaded && !tw_device_check_reset(d->device, d->resets, NULL)) {
+        struct tw_device_call call = {.opcode = TW_WIRE_UNLOAD, .address = p->number};
+        tw_device_call(d->device, &call, NULL);
+    }
+    p->loaded = false;
+}
+
+static void set_number(struct session_program *p) {
+    for (uint32_t i = 0; i < TW_DEVICE_IN_FLIGHT; i++) {
+        ((struct tw_wire_run *)(void *)(p->request + (size_t)i * p->stride))->program = p->number;
+    }
+}
+
+int tw_executor_mend(struct tw_executor *x, struct session_program *p, tw_error *err) {
+    if (!p->broken) {
+        return 0;
+    }
+    unload(x, p);
+    int code = load(x, p, err);
+    if (!code) {
+        p->broken = false;
+        set_number(p);
+    }
+    return code;
+}
+
 /* Finds the lists of the best logits, which not every program has. */
-static int bind_choice(const struct tw_session *s, struct session_program *p, tw_error *err) {
+static int bind_choice(const struct tw_executor *x, struct session_program *p, tw_error *err) {
     const struct tw_tensor *t = find_tensor(p->program, "choice");
     uint64_t n = t ? t->bytes / sizeof(struct tw_top) : 0;
     p->n_choices = n <= UINT32_MAX ? (uint32_t)n : 0;
     p->choice_k = t ? t->cols / (uint32_t)sizeof(struct tw_top) : 0;
-    return bind_tensor(s, p->program, "choice", TW_ROLE_OUTPUT, TW_DT_U8, sizeof(struct tw_top),
+    return bind_tensor(x, p->program, "choice", TW_ROLE_OUTPUT, TW_DT_U8, sizeof(struct tw_top),
                        false, &p->choice_address, err);
 }
 
-int tw_session_load_program(struct tw_session *s, const char *prefix,
-                            const struct session_output *output, struct session_program *out,
-                            tw_error *err) {
-    const struct tw_session_options *options = &s->options;
-    const struct tw_bundle *b = &s->deployment->decoder->bundle;
-    int index = find_program(b, prefix);
-    if (index < 0) {
-        return 0;
+/* Finds the page table, which must have an entry for every page of the bundle's context. */
+static int bind_table(const struct tw_executor *x, struct session_program *p, tw_error *err) {
+    uint64_t slots = (x->deployment->decoder->bundle.note->n_ctx + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
+    p->table_slots = (uint32_t)slots;
+    return x->deployment->pool.n_tensors == 0
+               ? 0
+               : bind_tensor(x, p->program, TW_PAGE_TABLE, TW_ROLE_INPUT, TW_DT_I32, slots * 4,
+                             false, &p->table_address, err);
+}
+
+/* Finds the logits. */
+static int bind_output(const struct tw_executor *x, struct session_program *p,
+                       const struct session_output *output, uint64_t *bytes, tw_error *err) {
+    const struct tw_bundle *b = &x->deployment->decoder->bundle;
+    const struct tw_tensor *t = find_tensor(p->program, output->name);
+    uint64_t row = (uint64_t)b->note->n_vocab * 4;
+    p->logits_stride = t && output->all_rows ? (uint64_t)t->cols * 4 : row;
+    if (p->logits_stride < row) {
+        return tw_fail(err, TW_E_FORMAT,
+                       "%s: program %s: tensor \"%s\" has %u columns, expected %u", b->path,
+                       p->program->name, output->name, t->cols, b->note->n_vocab);
     }
-    out->program = &b->programs[index];
+    *bytes = p->logits_stride * (output->all_rows ? p->rows : 1);
+    return bind_tensor(x, p->program, output->name, TW_ROLE_OUTPUT, TW_DT_F32, *bytes, true,
+                       &p->logits_address, err);
+}
+
+static int prepare(struct tw_executor *x, const struct session_output *output,
+                   struct session_program *out, tw_error *err) {
+    const struct tw_bundle *b = &x->deployment->decoder->bundle;
+    uint64_t bytes = 0;
     out->rows = out->program->rows;
     if (out->rows == 0 || out->rows > UINT32_MAX / 8) {
         return tw_fail(err, TW_E_FORMAT, "%s: program %s takes %u rows, expected 1 to %u", b->path,
                        out->program->name, out->rows, UINT32_MAX / 8);
     }
-    const struct tw_tensor *t = find_tensor(out->program, output->name);
-    out->logits_stride = t && output->all_rows ? (uint64_t)t->cols * 4 : (uint64_t)s->n_vocab * 4;
-    if (out->logits_stride < (uint64_t)s->n_vocab * 4) {
-        return tw_fail(err, TW_E_FORMAT,
-                       "%s: program %s: tensor \"%s\" has %u columns, expected %u", b->path,
-                       out->program->name, output->name, t->cols, s->n_vocab);
-    }
-    uint64_t bytes = out->logits_stride * (output->all_rows ? out->rows : 1);
-    int code = bind_tensor(s, out->program, output->name, TW_ROLE_OUTPUT, TW_DT_F32, bytes, true,
-                           &out->logits_address, err);
-    code = code ? code : bind_choice(s, out, err);
-    code = code ? code : prepare(s, (uint32_t)index, options, out, err);
-    code =
-        code ? code : lay_out_request(s, out, options->random_schedule ? 1 : 0, options->seed, err);
+    int code = bind_output(x, out, output, &bytes, err);
+    code = code ? code : bind_choice(x, out, err);
+    code = code ? code : bind_table(x, out, err);
+    code = code ? code : load(x, out, err);
+    code = code ? code : lay_out_request(x, out, err);
     if (!code) {
-        out->logits_mapped = tw_device_map(s->deployment->device, out->logits_address, bytes);
+        out->logits_mapped = tw_device_map(x->deployment->device, out->logits_address, bytes);
+    }
+    return code;
+}
+
+int tw_session_load_program(struct tw_executor *x, const char *prefix,
+                            const struct session_output *output, struct session_program *out,
+                            tw_error *err) {
+    const struct tw_bundle *b = &x->deployment->decoder->bundle;
+    int index = out->loaded ? -1 : find_program(b, prefix);
+    if (index < 0) {
+        return 0;
+    }
+    out->index = (uint32_t)index;
+    out->program = &b->programs[index];
+    int code = prepare(x, output, out, err);
+    if (code) {
+        tw_session_unload_program(x, out);
     }
     return code;
 }
@@ -189,10 +237,11 @@ static bool has_lists(const struct tw_session *s, const struct session_program *
 }
 
 bool tw_session_use_lists(struct tw_session *s, uint32_t top_k) {
-    if (top_k == 0 || !has_lists(s, &s->decode, top_k) || !has_lists(s, &s->prefill, top_k)) {
+    if (top_k == 0 || !has_lists(s, &s->executor->decode, top_k) ||
+        !has_lists(s, &s->executor->prefill, top_k)) {
         return false;
     }
-    uint32_t a = s->decode.n_choices, b = s->prefill.n_choices;
+    uint32_t a = s->executor->decode.n_choices, b = s->executor->prefill.n_choices;
     s->lists = calloc(a > b ? a : b, sizeof *s->lists);
     return s->lists != NULL;
 }
@@ -202,11 +251,8 @@ void tw_session_use_logits(struct tw_session *s) {
     s->lists = NULL;
 }
 
-void tw_session_unload_program(struct tw_session *s, struct session_program *p) {
-    if (p->loaded && !tw_session_check_reset(s, NULL)) {
-        struct tw_device_call call = {.opcode = TW_WIRE_UNLOAD, .address = p->number};
-        tw_device_call(s->deployment->device, &call, NULL);
-    }
+void tw_session_unload_program(struct tw_executor *x, struct session_program *p) {
+    unload(x, p);
     free(p->request);
     memset(p, 0, sizeof *p);
 }

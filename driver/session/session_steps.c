@@ -26,11 +26,15 @@ struct batch {
     struct tw_device_read logits; /* after the steps */
 };
 
-uint8_t *tw_session_set_inputs(const struct session_program *p, uint32_t copy, uint32_t position,
-                               const uint32_t *ids, uint32_t rows) {
+uint8_t *tw_session_set_inputs(const struct tw_session *s, const struct session_program *p,
+                               uint32_t copy, uint32_t position, const uint32_t *ids,
+                               uint32_t rows) {
     const uint32_t value[IN_COUNT] = {0, position, rows, position + rows};
     uint8_t *request = p->request + (size_t)copy * p->stride;
     uint8_t *to = request + p->input[IN_IDS];
+    struct tw_wire_run *run = (struct tw_wire_run *)(void *)request;
+    run->scheduler = s->options.random_schedule ? 1 : 0;
+    run->seed = s->options.seed;
     memcpy(to, ids, rows * sizeof *ids);
     memset(to + rows * sizeof *ids, 0, (p->rows - rows) * sizeof *ids);
     for (uint32_t i = IN_POS; i < IN_COUNT; i++) {
@@ -42,13 +46,16 @@ uint8_t *tw_session_set_inputs(const struct session_program *p, uint32_t copy, u
 }
 
 int tw_session_fetch_logits(struct tw_session *s, const struct session_program *p, tw_error *err) {
-    if (p->logits_mapped) {
-        s->logits = p->logits_mapped;
-        return 0;
+    uint64_t bytes = (uint64_t)s->n_vocab * sizeof *s->logits_copy;
+    int code = 0;
+    if (!p->logits_mapped) {
+        code = tw_device_read(s->deployment->device, p->logits_address, s->logits_copy, bytes, err);
+    } else if (s->executor->shared) { /* the next step may be another session's */
+        memcpy(s->logits_copy, p->logits_mapped, (size_t)bytes);
     }
-    int code = tw_device_read(s->deployment->device, p->logits_address, s->logits_copy,
-                              (uint64_t)s->n_vocab * 4, err);
-    s->logits = code ? NULL : s->logits_copy;
+    s->logits = code                                       ? NULL
+                : p->logits_mapped && !s->executor->shared ? p->logits_mapped
+                                                           : s->logits_copy;
     return code;
 }
 
@@ -76,9 +83,9 @@ static size_t plan(struct tw_session *s, const uint32_t *ids, size_t n, struct b
         struct step *t = &r->step[r->n_steps];
         size_t left = n - at;
         bool chunked = left > 1 && s->chunk > 1;
-        t->program = chunked ? &s->prefill : &s->decode;
+        t->program = chunked ? &s->executor->prefill : &s->executor->decode;
         t->rows = !chunked ? 1 : left < s->chunk ? (uint32_t)left : s->chunk;
-        t->request = tw_session_set_inputs(t->program, (uint32_t)r->n_steps,
+        t->request = tw_session_set_inputs(s, t->program, (uint32_t)r->n_steps,
                                            s->position + (uint32_t)at, ids + at, t->rows);
         t->failure = (struct tw_wire_failure){.site = TW_NONE, .stage = TW_NONE};
         at += t->rows;
@@ -94,7 +101,8 @@ void tw_session_report(const struct tw_session *s, uint32_t n, uint32_t steps, b
 
 int tw_session_break(struct tw_session *s, int code, const tw_error *err) {
     struct tw_device *device = s->deployment->device;
-    s->broken = true;
+    struct tw_executor *x = s->executor;
+    s->broken = x->decode.broken = x->prefill.broken = x->score.broken = true;
     s->logits = NULL;
     if (err) {
         /* more specific than the device's own message */
@@ -131,30 +139,56 @@ static bool best_is_finite(const struct tw_top *lists, uint32_t n) {
     return at < n && tw_first_not_finite(&lists[at].value, 1) == 1;
 }
 
+/* Sees to it that the programs of the steps can run, with this session's pages. */
+static int make_ready(struct tw_session *s, const struct batch *r, tw_error *err) {
+    int code = 0;
+    for (uint64_t i = 0; i < r->n_steps && !code; i++) {
+        struct session_program *p = r->step[i].program;
+        code = i > 0 && p == r->step[i - 1].program ? 0 : tw_executor_mend(s->executor, p, err);
+        code = code ? code : tw_session_write_table(s, p, err);
+    }
+    return code;
+}
+
+/* Prepares to read what is wanted of the last step, as part of the batch; returns how many requests
+ * that takes. */
+static uint64_t begin_reads(struct tw_session *s, struct batch *r, bool lists) {
+    const struct session_program *last = r->step[r->n_steps - 1].program;
+    struct tw_device *device = s->deployment->device;
+    if (lists) {
+        s->n_lists = last->n_choices;
+        return tw_device_read_begin(&r->logits, device, last->choice_address, s->lists,
+                                    s->n_lists * sizeof *s->lists);
+    }
+    return tw_device_read_begin(&r->logits, device, last->logits_address, s->logits_copy,
+                                (uint64_t)s->n_vocab * 4);
+}
+
 /* Runs the steps, and fetches the logits of the last one, or the lists of the best, if
  * `wanted`. */
 static int run(struct tw_session *s, struct batch *r, bool wanted, tw_error *err) {
     const struct session_program *last = r->step[r->n_steps - 1].program;
-    uint64_t reads = 0, n_good;
+    uint64_t reads = 0, n_good = 0;
     bool lists = wanted && s->lists;
     wanted = wanted && !lists;
-    s->logits = wanted ? last->logits_mapped : NULL;
-    if (lists) {
-        s->n_lists = last->n_choices;
-        reads = tw_device_read_begin(&r->logits, s->deployment->device, last->choice_address,
-                                     s->lists, s->n_lists * sizeof *s->lists);
-    } else if (wanted && !s->logits) {
-        reads = tw_device_read_begin(&r->logits, s->deployment->device, last->logits_address,
-                                     s->logits_copy, (uint64_t)s->n_vocab * 4);
-        s->logits = s->logits_copy;
+    s->logits = NULL;
+    int code = make_ready(s, r, err);
+    if (code) {
+        return tw_session_break(s, code, err);
     }
-    int code =
-        tw_device_call_many(s->deployment->device, r->n_steps + reads, fill, r, &n_good, err);
+    if (lists || (wanted && !last->logits_mapped)) {
+        reads = begin_reads(s, r, lists);
+        s->logits = lists ? NULL : s->logits_copy;
+    }
+    code = tw_device_call_many(s->deployment->device, r->n_steps + reads, fill, r, &n_good, err);
     count_steps(s, r, n_good < r->n_steps ? n_good : r->n_steps);
     if (!code) {
         code = tw_bundle_intact(&s->deployment->decoder->bundle, err);
     } else if (n_good < r->n_steps) {
         code = tw_session_explain(s, r->step[n_good].program, &r->step[n_good].failure, code, err);
+    }
+    if (!code && wanted && last->logits_mapped) {
+        code = tw_session_fetch_logits(s, last, err);
     }
     bool bad = !code && (lists    ? !best_is_finite(s->lists, s->n_lists)
                          : wanted ? tw_first_not_finite(s->logits, s->n_vocab) < s->n_vocab
@@ -170,23 +204,47 @@ static int run(struct tw_session *s, struct batch *r, bool wanted, tw_error *err
     return code ? tw_session_break(s, code, err) : 0;
 }
 
+/* Takes the pages of n more positions. */
+static int take_pages(struct tw_session *s, size_t n, tw_error *err) {
+    pthread_mutex_lock(&s->executor->lock);
+    int code = tw_session_own_pages(s, s->position, s->position + (uint32_t)n, err);
+    pthread_mutex_unlock(&s->executor->lock);
+    return code;
+}
+
+/* Feeds as many tokens as a batch takes; returns how many in *taken. */
+static int feed_batch(struct tw_session *s, const uint32_t *ids, size_t n, bool prompt,
+                      size_t *taken, tw_error *err) {
+    struct batch r = {.prompt = prompt, .stop = s->stop};
+    pthread_mutex_lock(&s->executor->lock);
+    *taken = plan(s, ids, n, &r);
+    int code = run(s, &r, *taken == n, err);
+    pthread_mutex_unlock(&s->executor->lock);
+    return code;
+}
+
 int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error *err) {
     struct tw_session *s = session;
     int code = TW_NEED(err, session);
     code = code || n == 0 ? code : TW_NEED(err, ids);
     code = code ? code : tw_session_check_feed(s, ids, n, err);
+    code = code ? code : take_pages(s, n, err);
+    if (code) {
+        return code;
+    }
     bool prompt = n > 1;
     while (!code && n) {
+        size_t taken = 0;
         if (tw_session_stopped(s)) {
-            return tw_fail(err, TW_E_INTERRUPTED, "session: interrupted at position %u",
-                           s->position);
+            code =
+                tw_fail(err, TW_E_INTERRUPTED, "session: interrupted at position %u", s->position);
+        } else {
+            code = feed_batch(s, ids, n, prompt, &taken, err);
         }
-        struct batch r = {.prompt = prompt, .stop = s->stop};
-        size_t taken = plan(s, ids, n, &r);
-        code = run(s, &r, taken == n, err);
         ids += taken;
         n -= taken;
     }
+    tw_session_drop_pages(s, s->position);
     return code;
 }
 
@@ -194,16 +252,13 @@ int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error
 
 static int load_score(struct tw_session *s, tw_error *err) {
     static const struct session_output scores = {"scores", true};
-    if (s->score.loaded) {
-        return 0;
-    }
-    int code = tw_session_load_program(s, "score", &scores, &s->score, err);
-    if (code) {
-        tw_session_unload_program(s, &s->score);
-        return code;
-    }
-    return s->score.program
-               ? 0
+    struct tw_executor *x = s->executor;
+    pthread_mutex_lock(&x->lock);
+    int code = tw_session_load_program(x, "score", &scores, &x->score, err);
+    bool missing = !x->score.program;
+    pthread_mutex_unlock(&x->lock);
+    return code || !missing
+               ? code
                : tw_fail(err, TW_E_UNSUPPORTED,
                          "%s: it has no program that gives the logits of all tokens; compile the "
                          "model with --logits all",
@@ -212,7 +267,7 @@ static int load_score(struct tw_session *s, tw_error *err) {
 
 /* Copies the rows of the last step. */
 static int take_rows(struct tw_session *s, uint32_t rows, float *logits, tw_error *err) {
-    const struct session_program *p = &s->score;
+    const struct session_program *p = &s->executor->score;
     size_t row_bytes = (size_t)s->n_vocab * sizeof *logits;
     for (uint32_t i = 0; i < rows; i++) {
         float *to = logits + (size_t)i * s->n_vocab;
@@ -234,9 +289,9 @@ static int score_step(struct tw_session *s, const uint32_t *ids, uint32_t rows, 
                       tw_error *err) {
     struct batch r = {.n_steps = 1, .prompt = true, .stop = s->stop};
     struct step *t = &r.step[0];
-    t->program = &s->score;
+    t->program = &s->executor->score;
     t->rows = rows;
-    t->request = tw_session_set_inputs(t->program, 0, s->position, ids, rows);
+    t->request = tw_session_set_inputs(s, t->program, 0, s->position, ids, rows);
     t->failure = (struct tw_wire_failure){.site = TW_NONE, .stage = TW_NONE};
     int code = run(s, &r, false, err);
     code = code ? code : take_rows(s, rows, logits, err);
@@ -264,18 +319,23 @@ int tw_session_score(tw_session *session, const uint32_t *ids, size_t n, float *
     if (code) {
         return code;
     }
-    uint32_t most = s->score.rows, chunk = s->options.chunk;
+    uint32_t most = s->executor->score.rows, chunk = s->options.chunk;
     most = chunk && chunk < most ? chunk : most;
+    code = take_pages(s, n, err);
     while (!code && n) {
-        if (tw_session_stopped(s)) {
-            return tw_fail(err, TW_E_INTERRUPTED, "session: interrupted at position %u",
-                           s->position);
-        }
         uint32_t rows = n < most ? (uint32_t)n : most;
+        if (tw_session_stopped(s)) {
+            code =
+                tw_fail(err, TW_E_INTERRUPTED, "session: interrupted at position %u", s->position);
+            break;
+        }
+        pthread_mutex_lock(&s->executor->lock);
         code = score_step(s, ids, rows, logits, err);
+        pthread_mutex_unlock(&s->executor->lock);
         ids += rows;
         logits += (size_t)rows * s->n_vocab;
         n -= rows;
     }
+    tw_session_drop_pages(s, s->position);
     return code;
 }

@@ -389,11 +389,24 @@ const char *tw_chat_builtin_name(uint32_t index);
 
 /* ---- deployments and sessions ---- */
 
-/* Puts weights and programs onto the device. An emulator in this process uses the mapped weights in
- * place. *out is the caller's: tw_deployment_destroy(). Errors: TARGET (the bundle was compiled for
- * a target other than the device's; names both), VERSION, VERIFY (opened with NO_RULES), NOMEM
- * (device memory: have, need). */
+/* Puts weights and programs onto the device, and allocates the pages of state. An emulator in this
+ * process uses the mapped weights in place. *out is the caller's: tw_deployment_destroy(). Errors:
+ * TARGET (the bundle was compiled for a target other than the device's; names both), VERSION,
+ * VERIFY (opened with NO_RULES), NOMEM (device memory: have, need). */
 int tw_deploy(tw_device *device, const tw_decoder *decoder, tw_deployment **out, tw_error *err);
+
+struct tw_deploy_options {
+    uint32_t size;
+    /* Positions that all sessions together can hold, a whole number of pages of TW_PAGE_POSITIONS;
+     * 0: 16 sequences of the bundle's context, at most 32,768 and what half of the free memory
+     * holds, but at least one sequence. A page is shared by the sessions that have it in common.
+     * Without effect on a bundle that keeps a state for each session. */
+    uint64_t state_positions;
+};
+#define TW_PAGE_POSITIONS 64u
+/* The same with options. */
+int tw_deploy_with(tw_device *device, const tw_decoder *decoder,
+                   const struct tw_deploy_options *options, tw_deployment **out, tw_error *err);
 /* Frees the deployment's memory on the device, now or with the last session on it. NULL is
  * legal. */
 void tw_deployment_destroy(tw_deployment *deployment);
@@ -421,7 +434,14 @@ struct tw_session_options {
  * (names the device limit that was reached). */
 int tw_session_create(tw_deployment *deployment, const struct tw_session_options *options,
                       tw_session **out, tw_error *err);
-/* Frees the session and its memory on the device. NULL is legal. */
+/* Creates a session that goes on from where `session` is: same tokens, same logits, same options.
+ * The two share the pages of state that they have in common; a page is copied, on the device, when
+ * one of them writes to it. *out is the caller's. The same thread rule as for a step of `session`.
+ * Errors: FAULT (an earlier step failed), UNSUPPORTED (the bundle does not keep its state in pages:
+ * compile it again), NOMEM. */
+int tw_session_fork(const tw_session *session, tw_session **out, tw_error *err);
+/* Frees the session and its memory on the device; pages that no other session holds are free again.
+ * NULL is legal. */
 void tw_session_destroy(tw_session *session);
 
 struct tw_session_info {
@@ -430,13 +450,15 @@ struct tw_session_info {
     uint32_t position;
     uint64_t steps;
     const char *mode, *target, *device;
+    uint32_t pages; /* of state that it holds, shared ones included */
 };
 /* Describes a session; its texts are valid as long as the session. */
 int tw_session_get_info(const tw_session *session, struct tw_session_info *info, tw_error *err);
 
 /* Appends n tokens (n > 0) to the sequence. Does not allocate; makes no system call other than to
  * wake threads. Errors, before anything has run: RANGE (an id outside the vocabulary),
- * CONTEXT_FULL, USAGE (no tokens; the device was reset). INTERRUPTED (tw_session_options.stop):
+ * CONTEXT_FULL, NOMEM (no page of state is free: says who holds how many), USAGE (no tokens; the
+ * device was reset). INTERRUPTED (tw_session_options.stop):
  * tw_session_position() tells how many tokens were fed. Errors that end the session, so that it
  * can only be destroyed: FAULT (names program, site, engine, op and graph operation; also if logits
  * are infinite or NaN, with the layer and operation where that began) TRUNCATED (the bundle's

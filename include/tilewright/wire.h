@@ -51,13 +51,14 @@ extern "C" {
     X(KEEP, 16, "tw_wire_content: the allocation at the address has that content; keep it") \
     X(FIND, 17, "tw_wire_content -> address of an allocation with that content, or 0")      \
     X(DESCRIBE, 18, "-> JSON text of the target that the device is, or no payload")         \
-    X(LIMITS, 19, "-> tw_requirements: the most that a program may need of the device")
+    X(LIMITS, 19, "-> tw_requirements: the most that a program may need of the device")     \
+    X(COPY, 20, "tw_wire_copy: bytes of its memory -> memory at the address")
 
 enum tw_wire_opcode {
 #define TW_X(name, number, text) TW_WIRE_##name = number,
     TW_WIRE_OPCODES(TW_X)
 #undef TW_X
-        TW_WIRE_OPCODE_LIMIT = 20
+        TW_WIRE_OPCODE_LIMIT = 21
 };
 
 /* Returns the opcode's name, "NONE" for 0 and "?" for an unknown one. */
@@ -120,7 +121,8 @@ enum tw_wire_capabilities {
     /* LOAD checks program and certificate; without it the device trusts its host to have done so */
     TW_WIRE_CAN_VERIFY = 64,
     TW_WIRE_CAN_CANCEL = 128, /* CANCEL of tilewright/link.h */
-    TW_WIRE_CAN_LIMITS = 256  /* LIMITS */
+    TW_WIRE_CAN_LIMITS = 256, /* LIMITS */
+    TW_WIRE_CAN_COPY = 512    /* COPY */
 };
 
 /* What a device is and can do; the answer to HELLO. */
@@ -160,6 +162,16 @@ struct tw_wire_range {
     uint32_t reserved;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_range) == 16, "range");
+
+/* Request of COPY: `rows` rows of `bytes` bytes, one every `stride` (at least `bytes`) bytes from
+ * `from` on, go to the same places from the header's address on, one row after the other, each as
+ * by memmove. Both spans lie inside one allocation each. */
+struct tw_wire_copy {
+    uint64_t from, bytes, stride;
+    uint32_t rows;
+    uint32_t reserved;
+};
+TW_STATIC_ASSERT(sizeof(struct tw_wire_copy) == 32, "copy");
 
 struct tw_wire_hash {
     uint32_t crc32c;

@@ -8,6 +8,7 @@
 #include "tests/cross/image.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/model_fixture.h"
+#include "tilewright/progblob.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@ static void put(FILE *f, const void *bytes, size_t n) {
 
 static uint32_t row_of(const struct tw_session *s, uint64_t n_rows, uint64_t address) {
     for (uint32_t i = 0; i < n_rows; i++) {
-        if (s->bind[i] == address) {
+        if (s->executor->bind[i] == address) {
             return i;
         }
     }
@@ -35,9 +36,9 @@ static uint32_t row_of(const struct tw_session *s, uint64_t n_rows, uint64_t add
 
 /* The session's own request, for one token, with binding rows where addresses were. */
 static void put_request(FILE *f, struct tw_session *s, uint64_t n_rows) {
-    struct session_program *p = &s->decode;
+    struct session_program *p = &s->executor->decode;
     uint32_t id = CROSS_FIRST_TOKEN;
-    tw_session_set_inputs(p, 0, s->position, &id, 1);
+    tw_session_set_inputs(s, p, 0, s->position, &id, 1);
     size_t padded = (size_t)((const uint8_t *)p->greedy - p->request);
     uint8_t *q = calloc(1, padded + sizeof *p->greedy);
     if (!q) {
@@ -47,6 +48,9 @@ static void put_request(FILE *f, struct tw_session *s, uint64_t n_rows) {
     struct tw_wire_run *run = (struct tw_wire_run *)(void *)q;
     struct tw_wire_input *in = (struct tw_wire_input *)(void *)(run + 1);
     struct tw_wire_greedy greedy = *p->greedy;
+    greedy.logits = p->logits_address;
+    greedy.n_vocab = s->n_vocab;
+    greedy.limit = s->n_ctx;
     run->flags = TW_WIRE_RUN_GREEDY;
     for (uint32_t i = 0; i < run->n_inputs; i++) {
         in[i].address = row_of(s, n_rows, in[i].address);
@@ -75,20 +79,28 @@ static void put_tables(FILE *f, const struct tw_bundle *b) {
 static void dump(FILE *f, struct tw_session *s) {
     const struct tw_deployment *d = s->deployment;
     const struct tw_bundle *b = &d->decoder->bundle;
-    uint32_t program = (uint32_t)(s->decode.program - b->programs);
+    const struct session_program *decode = &s->executor->decode;
+    const struct tw_program *program = decode->program; /* with as many pages as the segment has */
+    uint32_t blob_bytes = tw_progblob_bytes(program, true);
+    uint8_t *blob = malloc(blob_bytes);
+    if (!blob) {
+        die("no memory");
+    }
+    tw_progblob_write(program, true, blob);
     struct cross_image head = {.magic = CROSS_MAGIC,
                                .n_segments = b->n_segments,
                                .n_bind = (uint32_t)b->n_bind_rows,
-                               .blob_bytes = (uint32_t)d->blob_bytes[program],
+                               .blob_bytes = blob_bytes,
                                .n_vocab = s->n_vocab};
-    head.request_bytes = (uint32_t)((const uint8_t *)(s->decode.greedy + 1) - s->decode.request);
+    head.request_bytes = (uint32_t)((const uint8_t *)(decode->greedy + 1) - decode->request);
     put(f, &head, sizeof head);
     put_tables(f, b);
-    put(f, d->blob[program], (size_t)d->blob_bytes[program]);
+    put(f, blob, blob_bytes);
+    free(blob);
     put_request(f, s, b->n_bind_rows);
     for (uint32_t i = 0; i < b->n_segments; i++) {
         if (b->segments[i].kind == TW_SEG_PARAM) {
-            put(f, tw_device_map(d->device, s->segment_address[i], b->segments[i].size),
+            put(f, tw_device_map(d->device, d->segment_address[i], b->segments[i].size),
                 (size_t)b->segments[i].size);
         }
     }
@@ -104,12 +116,11 @@ static void print_expected(struct tw_session *s) {
         }
         id = ids[i] = best_token(tw_session_logits(s), s->n_vocab);
     }
-    for (uint32_t i = 0; i < b->n_segments; i++) {
-        if (b->segments[i].kind == TW_SEG_STATE) {
-            uint64_t bytes = b->segments[i].size;
-            state = cross_hash(state,
-                               tw_device_map(s->deployment->device, s->segment_address[i], bytes),
-                               (size_t)bytes);
+    for (uint64_t i = 0; i < b->n_bind_rows; i++) { /* page i is number i in both */
+        if (b->segments[b->bind[i].segment].kind == TW_SEG_STATE) {
+            uint64_t bytes = b->bind[i].size;
+            const void *at = tw_device_map(s->deployment->device, s->executor->bind[i], bytes);
+            state = cross_hash(state, at, (size_t)bytes);
         }
     }
     cross_print(ids, cross_hash(CROSS_HASH, tw_session_logits(s), (size_t)s->n_vocab * 4), state);

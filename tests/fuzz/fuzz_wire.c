@@ -49,7 +49,7 @@ static void raw_request(const uint8_t *bytes, uint32_t n, const uint8_t *payload
         return;
     }
     if (tw_wire_decode(bytes, &h, &why) == 0 &&
-        (h.opcode == TW_WIRE_WRITE || h.opcode == TW_WIRE_FILL)) {
+        (h.opcode == TW_WIRE_WRITE || h.opcode == TW_WIRE_FILL || h.opcode == TW_WIRE_COPY)) {
         return;
     }
     tw_server_handle(&client.server, bytes, payload, n - TW_WIRE_HEADER_BYTES, &client.answer);
@@ -61,7 +61,8 @@ static void raw_request(const uint8_t *bytes, uint32_t n, const uint8_t *payload
 
 static void request(uint8_t opcode, uint8_t selector, uint8_t *payload, uint32_t n) {
     uint64_t address = opcode == TW_WIRE_UNLOAD ? selector % 4 : pick(selector >> 2, selector & 3);
-    if ((opcode == TW_WIRE_WRITE || opcode == TW_WIRE_FILL) && touches_program(address)) {
+    if ((opcode == TW_WIRE_WRITE || opcode == TW_WIRE_FILL || opcode == TW_WIRE_COPY) &&
+        touches_program(address)) {
         return;
     }
     substitute(payload, n);

@@ -34,6 +34,14 @@ static void *named(const struct model_machine *m, const char *name) {
     return NULL;
 }
 
+/* Page i of the caches is number i. */
+static void set_pages(const struct model_machine *m) {
+    uint32_t *page = named(m, TW_PAGE_TABLE);
+    for (uint32_t i = 0; page && i < m->n_pages; i++) {
+        page[i] = i;
+    }
+}
+
 /* Copies all bytes of a role to `to`, or clears them where it is NULL; how many they are. */
 static size_t each_byte(const struct model_machine *m, enum tw_role role, uint8_t *to, bool clear) {
     const struct tw_program *p = m->config.program;
@@ -55,8 +63,9 @@ void model_machine_open(struct model_machine *m, const char *target) {
     memset(m, 0, sizeof *m);
     rig_open(&m->rig, target, 1, NULL);
     const struct tw_session *s = m->rig.session;
-    m->config = (struct tw_machine_config){.program = s->decode.program,
-                                           .bind = s->bind,
+    const struct tw_executor *x = s->executor;
+    m->config = (struct tw_machine_config){.program = x->decode.program,
+                                           .bind = x->bind,
                                            .n_bind = m->rig.decoder->bundle.n_bind_rows,
                                            .map = map,
                                            .ctx = m,
@@ -67,6 +76,8 @@ void model_machine_open(struct model_machine *m, const char *target) {
     m->rows = named(m, "rows");
     m->end = named(m, "end");
     m->logits = named(m, "logits");
+    m->n_pages = (m->rig.decoder->bundle.note->n_ctx + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
+    set_pages(m);
     m->output_bytes = each_byte(m, TW_ROLE_OUTPUT, NULL, false);
     m->state_bytes = each_byte(m, TW_ROLE_STATE, NULL, false);
     if (!m->ids || !m->logits || m->state_bytes == 0) {

@@ -15,6 +15,7 @@ struct model_machine {
     uint32_t n_vocab;
     uint32_t *ids, *pos, *rows, *end; /* Inputs; NULL: the program has none */
     const float *logits;
+    uint32_t n_pages;                 /* entries of the page table */
     size_t output_bytes, state_bytes; /* of all tensors of the role */
 };
 

@@ -209,6 +209,7 @@ int tw_server_free(struct tw_server *server, struct tw_server_request *request);
 int tw_server_write(struct tw_server *server, struct tw_server_request *request);
 int tw_server_read(struct tw_server *server, struct tw_server_request *request);
 int tw_server_fill(struct tw_server *server, struct tw_server_request *request);
+int tw_server_copy(struct tw_server *server, struct tw_server_request *request);
 int tw_server_hash(struct tw_server *server, struct tw_server_request *request);
 int tw_server_keep(struct tw_server *server, struct tw_server_request *request);
 int tw_server_find_content(struct tw_server *server, struct tw_server_request *request);

@@ -181,7 +181,7 @@ int tw_server_read(struct tw_server *server, struct tw_server_request *request) 
     return 0;
 }
 
-/* FILL and HASH check for cancellation before each part of this size. */
+/* FILL, COPY and HASH check for cancellation before each part of this size. */
 #define PART_BYTES ((uint64_t)1 << 20)
 
 static uint64_t next_part(uint64_t at, uint64_t bytes) {
@@ -205,6 +205,29 @@ int tw_server_fill(struct tw_server *server, struct tw_server_request *request) 
             return refuse_cancelled(server, at, q.bytes);
         }
         memset(p + at, (int)(q.value & 0xFFu), (size_t)next_part(at, q.bytes));
+    }
+    return 0;
+}
+
+int tw_server_copy(struct tw_server *server, struct tw_server_request *request) {
+    struct tw_wire_copy q;
+    uint64_t span;
+    memcpy(&q, request->payload, sizeof q);
+    if (q.rows == 0 || q.bytes == 0 || q.bytes > q.stride ||
+        !tw_mul_u64(q.rows - 1, q.stride, &span) || !tw_add_u64(span, q.bytes, &span)) {
+        return tw_server_refuse(server, TW_E_RANGE, "invalid rows, bytes or stride to copy",
+                                q.bytes, q.rows);
+    }
+    const uint8_t *from = access_range(server, q.from, span, false);
+    uint8_t *to = from ? access_range(server, request->header.address, span, true) : NULL;
+    if (!to) {
+        return server->answer.failure.code;
+    }
+    for (uint64_t row = 0, done = 0; row < q.rows; row++, done += q.bytes) {
+        if (done / PART_BYTES != (done + q.bytes) / PART_BYTES && tw_cancelled(&server->cancel)) {
+            return refuse_cancelled(server, done, q.rows * q.bytes);
+        }
+        memmove(to + row * q.stride, from + row * q.stride, (size_t)q.bytes);
     }
     return 0;
 }

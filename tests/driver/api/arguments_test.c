@@ -248,10 +248,17 @@ static void sessions(void) {
     REFUSED(tw_deploy(NULL, rig.decoder, &deployment, &err));
     REFUSED(tw_deploy(rig.device, NULL, &deployment, &err));
     REFUSED(tw_deploy(rig.device, rig.decoder, NULL, &err));
+    REFUSED(tw_deploy_with(NULL, rig.decoder, NULL, &deployment, &err));
+    REFUSED(tw_deploy_with(rig.device, NULL, NULL, &deployment, &err));
+    REFUSED(tw_deploy_with(rig.device, rig.decoder, NULL, NULL, &err));
+    REFUSED(
+        tw_deploy_with(rig.device, rig.decoder, &(struct tw_deploy_options){0}, &deployment, &err));
     tw_deployment_destroy(NULL);
     REFUSED(tw_session_create(NULL, NULL, &session, &err));
     REFUSED(tw_session_create(rig.deployment, &o, &session, &err));
     REFUSED(tw_session_create(rig.deployment, NULL, NULL, &err));
+    REFUSED(tw_session_fork(NULL, &session, &err));
+    REFUSED(tw_session_fork(rig.session, NULL, &err));
     tw_session_destroy(NULL);
     REFUSED(tw_session_get_info(NULL, &info, &err));
     REFUSED(tw_session_get_info(rig.session, NULL, &err));
@@ -389,7 +396,8 @@ static const struct group {
     {texts, "tw_tokenize tw_detokenize tw_decoder_get_token"},
     {chats, "tw_chat_create tw_chat_destroy tw_chat_render tw_chat_tokenize tw_chat_builtin_name"},
     {programs, "tw_program_file_verify tw_program_file_print tw_program_file_explore"},
-    {sessions, "tw_deploy tw_deployment_destroy tw_session_create tw_session_destroy "
+    {sessions, "tw_deploy tw_deploy_with tw_deployment_destroy tw_session_create tw_session_fork "
+               "tw_session_destroy "
                "tw_session_get_info"},
     {steps, "tw_session_feed tw_session_score tw_session_logits tw_session_position "
             "tw_session_rewind tw_session_interrupt"},

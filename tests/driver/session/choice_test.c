@@ -61,7 +61,7 @@ static void expect_tokens(const char *device, const char *bundle, uint32_t n_thr
     uint32_t got[N_TOKENS], n = 0;
     enum tw_stop_reason reason;
     open_on(&r, device, bundle, n_threads, mode);
-    assert_true(r.session->decode.n_choices > 0);
+    assert_true(r.session->executor->decode.n_choices > 0);
     assert_int_equal(tw_session_feed(r.session, prompt, N_PROMPT, &r.err), 0);
     if (tw_session_run_greedy(r.session, expected[0], &o, got, &n, &reason, &r.err)) {
         fail_msg("%s: %s", bundle, r.err.message);
@@ -200,11 +200,11 @@ static void check_steps(const char *bundle, uint32_t k) {
     struct rig r;
     open_on(&r, "emu", bundle, 2, TW_MODE_FAST);
     assert_int_equal(tw_session_feed(r.session, prompt, N_PROMPT, &r.err), 0);
-    check_lists(&r, &r.session->prefill, k);
+    check_lists(&r, &r.session->executor->prefill, k);
     for (uint32_t i = 0; i < 8; i++) {
         uint32_t id = tw_argmax(tw_session_logits(r.session), r.session->n_vocab);
         assert_int_equal(tw_session_feed(r.session, &id, 1, &r.err), 0);
-        check_lists(&r, &r.session->decode, k);
+        check_lists(&r, &r.session->executor->decode, k);
     }
     rig_close(&r);
 }

@@ -43,6 +43,7 @@ static void run_false(struct tw_wire_tokens what, uint32_t id, uint32_t position
     enum tw_stop_reason reason;
     false_tokens = what;
     false_id = id;
+    assert_int_equal(tw_session_own_pages(r.session, 0, position, &r.err), 0);
     r.session->position = position;
     r.device->transport->ops = &faulty;
     assert_int_equal(tw_session_run_greedy(r.session, 1, &o, ids, &n, &reason, &r.err), code);

@@ -260,13 +260,17 @@ static void a_fault_comes_with_the_tokens_before_it(void **state) {
     uint32_t ids[TW_GREEDY_MAX], n = 0;
     enum tw_stop_reason reason;
     struct tw_greedy_options o = tokens_of(TW_GREEDY_MAX);
-    const struct tw_program *p = r.session->decode.program;
+    const struct tw_program *p = r.session->executor->decode.program;
     uint32_t max = 0;
     for (uint32_t t = 0; t < p->n_trips; t++) {
         max = strcmp(tw_program_string(p, p->trips[t].name), "pos") == 0 ? p->trips[t].max : max;
     }
     assert_true(max > 8);
-    r.session->n_ctx = r.session->decode.greedy->limit = max * 2;
+    struct session_pages *pages = &r.session->pages;
+    r.session->n_ctx = max * 2;
+    pages->page = realloc(pages->page, max * sizeof *pages->page);
+    assert_non_null(pages->page);
+    assert_int_equal(tw_session_own_pages(r.session, 0, max - 5, &r.err), 0);
     r.session->position = max - 5;
     assert_int_equal(tw_session_run_greedy(r.session, 5, &o, ids, &n, &reason, &r.err), TW_E_FAULT);
     assert_true(n >= 5 && n < 10);

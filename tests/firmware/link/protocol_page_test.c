@@ -87,6 +87,9 @@ MAN_FIELDS(tw_wire_alloc, W(bytes), W(align), W(flags));
 #define W(field) MAN_FIELD(tw_wire_range, field)
 MAN_FIELDS(tw_wire_range, W(bytes), W(value), W(reserved));
 #undef W
+#define W(field) MAN_FIELD(tw_wire_copy, field)
+MAN_FIELDS(tw_wire_copy, W(from), W(bytes), W(stride), W(rows), W(reserved));
+#undef W
 #define W(field) MAN_FIELD(tw_wire_hash, field)
 MAN_FIELDS(tw_wire_hash, W(crc32c), W(reserved));
 #undef W
@@ -163,15 +166,15 @@ MAN_FIELDS(tw_pcie_mailbox, W(to_host), W(done), W(wants_room), W(reserved), W(t
 #undef W
 
 static const struct man_layout layouts[] = {
-    MAN_LAYOUT(tw_wire_hello),    MAN_LAYOUT(tw_wire_identity), MAN_LAYOUT(tw_wire_alloc),
-    MAN_LAYOUT(tw_wire_range),    MAN_LAYOUT(tw_wire_hash),     MAN_LAYOUT(tw_wire_content),
-    MAN_LAYOUT(tw_wire_load),     MAN_LAYOUT(tw_wire_loaded),   MAN_LAYOUT(tw_wire_run),
-    MAN_LAYOUT(tw_wire_input),    MAN_LAYOUT(tw_wire_greedy),   MAN_LAYOUT(tw_wire_done),
-    MAN_LAYOUT(tw_wire_tokens),   MAN_LAYOUT(tw_wire_failure),  MAN_LAYOUT(tw_wire_event),
-    MAN_LAYOUT(tw_wire_counters), MAN_LAYOUT(tw_link_open),     MAN_LAYOUT(tw_link_opened),
-    MAN_LAYOUT(tw_link_resend),   MAN_LAYOUT(tw_place),         MAN_LAYOUT(tw_link_progress),
-    MAN_LAYOUT(tw_usb_status),    MAN_LAYOUT(tw_usb_notice),    MAN_LAYOUT(tw_pcie_registers),
-    MAN_LAYOUT(tw_pcie_mailbox),
+    MAN_LAYOUT(tw_wire_hello),     MAN_LAYOUT(tw_wire_identity), MAN_LAYOUT(tw_wire_alloc),
+    MAN_LAYOUT(tw_wire_range),     MAN_LAYOUT(tw_wire_copy),     MAN_LAYOUT(tw_wire_hash),
+    MAN_LAYOUT(tw_wire_content),   MAN_LAYOUT(tw_wire_load),     MAN_LAYOUT(tw_wire_loaded),
+    MAN_LAYOUT(tw_wire_run),       MAN_LAYOUT(tw_wire_input),    MAN_LAYOUT(tw_wire_greedy),
+    MAN_LAYOUT(tw_wire_done),      MAN_LAYOUT(tw_wire_tokens),   MAN_LAYOUT(tw_wire_failure),
+    MAN_LAYOUT(tw_wire_event),     MAN_LAYOUT(tw_wire_counters), MAN_LAYOUT(tw_link_open),
+    MAN_LAYOUT(tw_link_opened),    MAN_LAYOUT(tw_link_resend),   MAN_LAYOUT(tw_place),
+    MAN_LAYOUT(tw_link_progress),  MAN_LAYOUT(tw_usb_status),    MAN_LAYOUT(tw_usb_notice),
+    MAN_LAYOUT(tw_pcie_registers), MAN_LAYOUT(tw_pcie_mailbox),
 };
 
 #define N_LAYOUTS (sizeof layouts / sizeof layouts[0])
@@ -201,6 +204,7 @@ static const struct man_constant constants[] = {
     C(TW_WIRE_CAN_LINK),
     C(TW_WIRE_CAN_DESCRIBE),
     C(TW_WIRE_CAN_LIMITS),
+    C(TW_WIRE_CAN_COPY),
     C(TW_WIRE_CAN_CANCEL),
     C(TW_WIRE_CAN_VERIFY),
     C(TW_WIRE_LOAD_PLAIN_BYTES),

@@ -38,7 +38,7 @@ static void hello_returns_the_identity(void **state) {
     assert_string_equal(id->target, "t");
     assert_int_equal(id->capabilities, TW_WIRE_CAN_STRICT | TW_WIRE_CAN_FAST | TW_WIRE_CAN_GREEDY |
                                            TW_WIRE_CAN_KEEP | TW_WIRE_CAN_LINK |
-                                           TW_WIRE_CAN_LIMITS);
+                                           TW_WIRE_CAN_LIMITS | TW_WIRE_CAN_COPY);
     assert_int_equal(id->memory_bytes, MEMORY);
     assert_int_equal(id->protocol_max, TW_WIRE_VERSION_MAX);
 }
@@ -75,6 +75,41 @@ static void written_bytes_come_back(void **state) {
     assert_int_equal(range_call(c, TW_WIRE_HASH, at + 10, 6, 0), 0);
     const struct tw_wire_hash *hash = c->answer.payload;
     assert_int_equal(hash->crc32c, tw_wire_crc32c(0, "abzzef", 6));
+}
+
+static int copy_call(struct client *c, uint64_t to, uint64_t from, uint64_t bytes, uint64_t stride,
+                     uint32_t rows) {
+    struct tw_wire_copy q = {.from = from, .bytes = bytes, .stride = stride, .rows = rows};
+    return client_call(c, TW_WIRE_COPY, to, &q, sizeof q);
+}
+
+static void rows_are_copied(void **state) {
+    struct client *c = *state;
+    uint64_t a = client_alloc(c, 100), b = client_alloc(c, 50);
+    assert_int_equal(client_call(c, TW_WIRE_WRITE, a, "0123456789abcdefghij", 20), 0);
+    assert_int_equal(copy_call(c, b + 1, a + 2, 3, 10, 2), 0);
+    assert_int_equal(range_call(c, TW_WIRE_READ, b, 15, 0), 0);
+    assert_memory_equal(c->answer.payload,
+                        "\0"
+                        "234"
+                        "\0\0\0\0\0\0\0"
+                        "cde"
+                        "\0",
+                        15);
+    assert_int_equal(copy_call(c, a + 3, a, 10, 10, 1), 0); /* as by memmove */
+    assert_int_equal(range_call(c, TW_WIRE_READ, a, 14, 0), 0);
+    assert_memory_equal(c->answer.payload, "0120123456789d", 14);
+    static const struct {
+        uint64_t to, from, bytes, stride;
+        uint32_t rows;
+    } bad[] = {{41, 0, 10, 10, 1}, {0, 91, 10, 10, 1},       {0, 0, 10, 9, 1},
+               {0, 0, 0, 10, 1},   {0, 0, 10, 10, 0},        {0, 0, 10, 21, 3},
+               {0, 0, 10, 46, 3},  {0, 0, 1, UINT64_MAX, 3}, {0, 0, UINT64_MAX, UINT64_MAX, 1}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(
+            copy_call(c, b + bad[i].to, a + bad[i].from, bad[i].bytes, bad[i].stride, bad[i].rows),
+            TW_E_RANGE);
+    }
 }
 
 static void access_outside_allocations_is_refused(void **state) {
@@ -387,6 +422,7 @@ int main(void) {
         TEST(hello_returns_the_identity),
         TEST(a_driver_of_another_version_may_only_query_the_identity),
         TEST(written_bytes_come_back),
+        TEST(rows_are_copied),
         TEST(access_outside_allocations_is_refused),
         TEST(memory_is_limited_to_what_the_device_states),
         TEST(bad_allocations_are_refused),
