@@ -94,7 +94,7 @@ static struct base random_program(uint32_t seed) {
     return b;
 }
 
-#define RANDOM_PROGRAMS 200u
+#define RANDOM_PROGRAMS (TEST_ASAN ? 50u : 200u)
 
 static void its_verdicts_are_those_of_every_interleaving(void **state) {
     (void)state;
