@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the parts of the second checker share: one context `c`, which NEED refuses the program with.
- * A refusal leaves through longjmp; memory belongs to the context and is freed with it.
+ * The condition that does not hold is the text of the refusal, which leaves through longjmp. Memory
+ * belongs to the context and is freed with it.
  */
 #ifndef TW_TESTS_SECOND_INTERNAL_H
 #define TW_TESTS_SECOND_INTERNAL_H
@@ -13,145 +14,170 @@
 #include <setjmp.h>
 #include <stdlib.h>
 
-enum { SECOND_KEPT = 32, SECOND_SENT = 32, SECOND_MANY = 99999999 };
-enum { SECOND_HELD = 1, SECOND_MOVED = 2 };
+enum { SECOND_KEPT = 32, SECOND_SENT = 32, SECOND_MANY = 99999999, SECOND_MOST = 0x7FFFFFFF };
+enum { SECOND_LOOPS = 1, SECOND_ROWS = 2, SECOND_NOT_0 = 4 }; /* uses of a trip */
 
+/* Engines meet at channels: FIFOs, by the number of their buffer, then the words of semaphores. By
+ * channel, `adds` is 0 if the loop has no op of it, else 1 and how much one iteration adds. The
+ * stream's words where the loop, its body and what follows it begin are `head`, `body`, `next`. */
 struct loop {
-    uint32_t stream, head, end; /* words of LOOP and END */
-    uint32_t trip, max, id, depth;
-    uint32_t *adds; /* by word: 0, or 1 and how much one iteration adds */
-    uint8_t *pages; /* by buffer: SECOND_HELD, SECOND_MOVED */
+    uint32_t head, body, next, trip, max, id, depth, var, *adds;
 };
-struct group { /* the engines that run a loop together */
+/* The engines that run a loop together; whether it has flags. */
+struct group {
     struct group *parent;
-    uint32_t times, round, n, arrived, *member;
+    uint32_t times, round, n, arrived;
     bool flags;
+    struct engine *member[];
 };
+/* An engine follows its ops twice: as they are written, with loops rolled, and in each step. */
 struct engine {
     const struct tw_stream *s;
-    const struct loop *loops;
+    struct loop *loops;
     uint32_t n_loops, number, at, index, depth, section;
-    bool at_end; /* of a loop, until the others are there */
     struct frame {
-        const struct loop *loop;
+        struct loop *loop;
         struct group *group;
-        uint32_t *known; /* before a loop over a trip: its clock */
-        uint32_t *held;  /* by buffer: pages when an iteration begins */
+        uint32_t *known; /* its clock before the loop */
+        uint64_t *held;  /* by FIFO: pages before the iteration */
     } frame[TW_MAX_VARS];
-    uint32_t vars[TW_MAX_VARS];
-    uint32_t *clock;                    /* what it knows of each engine */
-    uint32_t left;                      /* its clock when it left its last section, or later */
-    uint32_t work;                      /* its clock at its last op that names no semaphore */
-    uint32_t n_sent, sent[SECOND_SENT]; /* groups of multicasts that no flag has followed */
-    bool posted;                        /* data that no flag has followed */
+    /* As written: the open loops of which an op had a stage, their iterations, the last
+     * meeting_letter() or 'w', and whether it waits after the rendezvous. */
+    uint32_t last_id, staged;
+    uint64_t times;
+    char meeting;
+    bool late;
+    /* In a step: what it knows of each engine; its clock when it left its last section, or later,
+     * and at its last op that names no semaphore; the groups of multicasts, and whether any data,
+     * that no flag has followed; whether it waits for others at the end of a loop. */
+    uint32_t vars[TW_MAX_VARS], *clock, left, work, n_sent;
+    uint8_t *sent;
+    bool posted, at_end;
 };
+/* Of both ends, producer first, the pages pushed or popped, and reserved or waited for. By page its
+ * clock, and 1 + the depth of the loops in which an op has written to it, perhaps no rows. */
 struct fifo {
-    uint64_t pushed, popped;
-    uint32_t reserved, waited;
-    uint32_t *clocks; /* by page */
-    uint8_t
-        *filled; /* by page: 1 + depth of loops where an op has written to it, perhaps no rows */
+    struct fifo_end {
+        uint64_t moved, held;
+    } end[2];
+    uint32_t *clocks;
+    uint8_t *filled;
 };
+/* As written: who increments it, one stream unless `many`, by multicasts to a whole chip (1) or
+ * otherwise (2), and how many ops raise it and wait. In a step: its waits and increments. */
 struct word {
-    /* who increments it: one stream unless `many`, by multicasts to a whole chip (1), others (2) */
-    uint32_t stream;
-    uint8_t kinds;
+    uint32_t stream, kinds, raised, awaited, initial;
     bool many;
-    /* in a step */
-    uint32_t value, *clock;
-    uint64_t sum; /* of the increments */
+    uint64_t value;
     struct waiting {
         struct waiting *next;
         uint32_t engine, clock, per_step;
         uint64_t threshold;
     } * waits;
-    struct raised { /* the last increments, if one engine makes them all */
-        uint32_t value, *clock;
-    } last[SECOND_KEPT];
-    uint32_t n_last;
+    struct raised {
+        struct raised *next;
+        uint64_t value;
+        uint32_t *clock;
+    } * last;
 };
-struct cell { /* 4 bytes: written, and by an op whose rows a trip (plus 1) counts, so far apart */
-    uint32_t trip, stride;
+/* 4 bytes of SRAM: written through a buffer (plus 1), in loops of some depth, by an op whose rows a
+ * trip (plus 1) counts, so far apart, and by another one. */
+struct cell {
+    uint32_t owner, trip, stride;
     bool plain;
-    uint8_t depth; /* of the loops that they were written in */
+    uint8_t depth;
 };
-struct region {      /* of an op, as bytes of a buffer or tensor */
-    uint32_t object; /* buffer, or n_buffers + tensor */
+/* The bytes of an op in a buffer, or in tensor object - n_buffers: with the step's rows and the
+ * greatest number; the trip (plus 1) that counts rows; the table (plus 1) and elements that name
+ * the page; whether a loop moves it. As an access, with its engine and clock. */
+struct region {
+    uint32_t object, table, first, last;
     uint64_t instance, lo;
-    struct tw_extent e, most;    /* most: with the greatest number of rows */
-    uint32_t table, first, last; /* table plus 1, and its elements that name the page; or 0 */
-    bool write, one_row;         /* one_row: of the rows only the last */
-    bool moves;                  /* with a loop */
-    bool vector;                 /* for all rows */
-    uint32_t trip;               /* that counts its rows, plus 1, or 0 */
-};
-struct access {
-    struct access *next;
-    struct region r;
-    uint32_t engine, clock;
+    struct tw_extent e[2];
     const struct group *group;
+    uint32_t trip, write, moves, engine;
+    struct region *next;
+    uint32_t clock;
 };
-struct uses {               /* of a buffer */
-    uint32_t engine;        /* that uses it, plus 1; SECOND_MANY */
-    uint32_t n_over, *over; /* buffers that share bytes with it */
-    uint32_t first, end;    /* sections that name it or a sibling; end 0: none */
+/* Of a buffer: the stream (plus 1) that uses it, or SECOND_MANY; its section, and those that name
+ * it or a sibling; whether it is filled at odd places, and read by a matmul as weights. */
+struct uses {
+    uint32_t stream, section, first, end;
+    uint8_t unaligned, weights;
 };
 
 struct second {
     const struct tw_program *p;
     const struct tw_bind_target *rows;
-    uint64_t n_rows;
+    uint64_t n_rows, step_ops, executed;
     struct second_verdict verdict;
     jmp_buf out;
     struct block {
         struct block *next;
         uint64_t pad;
     } * memory;
-    const char *what; /* where: a kind of record, or an engine's name */
-    uint32_t site, index;
-    /* of the program: loops in order of streams; by tensor, by semaphore, by word, by trip */
-    uint32_t n_loops, n_words, *first_word;
-    struct loop *loop;
-    uint8_t *written, *kept; /* by an op; a State that is in SRAM */
-    struct word *word;
-    uint8_t *in_loop, *in_rows, *not_zero; /* how a trip is used */
-    struct uses *uses;
-    /* of a step, with these counts of trips */
-    uint32_t *trip, n, *engine_of; /* engines with ops, by stream */
+    /* Where it is: at an engine's op or, if there is none, at a record of that kind and number. */
     struct engine *e;
-    uint32_t *list, front; /* of engines; the last section that one has entered */
-    uint64_t executed;
-    bool alone; /* nobody can go on but by entering a loop that runs once, without its company */
+    struct tw_op op;
+    const char *what;
+    uint32_t index;
+    /* The program: by tensor, that an op writes it, and a State that is in SRAM; uses of trips, and
+     * of buffers; the first word of each semaphore; room for loops; the n engines with ops. */
+    uint8_t *written, *kept, *counts;
+    struct uses *uses;
+    uint32_t *first_word, n_channels, n;
+    struct word *word;
+    struct loop *loop;
+    struct engine *start;
+    /* A step with these counts of trips: its engines, and some of them; the last section that one
+     * has entered; whether none can go on, but for a loop that runs once, by itself; FIFOs by
+     * buffer; SRAM by site and memory class; accesses by buffer, then by tensor. */
+    uint32_t *trip, front;
+    struct engine *engine, **list;
+    bool alone;
     struct fifo *fifo;
-    struct cell **cells;    /* by buffer */
-    struct access **access; /* by buffer, then by tensor */
+    struct cell **sram;
+    struct region **access;
 };
 
-#define NEED(rule, holds, what) ((holds) ? (void)0 : second_refuse(c, (rule), (what)))
+#define NEED(rule, ...) ((__VA_ARGS__) ? (void)0 : second_refuse(c, (rule), #__VA_ARGS__))
+#define NEW(n, pointer) ((pointer) = second_alloc(c, (n), sizeof *(pointer)))
 
-/* Returns the tensor that an operand names, or NULL if it names none. */
-static inline const struct tw_tensor *second_tensor(const struct second *c,
-                                                    const struct tw_operand *o) {
-    return tw_letter_in("TU", o->kind) ? &c->p->tensors[o->id] : NULL;
-}
-
-/* Returns the dtype of a MATMUL's x, on which its extent depends; 0 for other ops. */
-static inline uint32_t second_x_dtype(const struct second *c, const struct tw_op *op) {
-    return op->code == TW_OP_MATMUL ? c->p->buffers[op->operand[TW_MATMUL_x].id].dtype : 0;
-}
+/* The sum of a number over all i below n; whether a condition holds for any of them, for all. */
+#define SUM(i, n, ...)                                          \
+    ({                                                          \
+        uint64_t sum_##i = 0;                                   \
+        for (uint64_t i = 0, i##_end = (n); i < i##_end; i++) { \
+            sum_##i += (__VA_ARGS__);                           \
+        }                                                       \
+        sum_##i;                                                \
+    })
+#define ANY(i, n, ...) (SUM(i, n, (__VA_ARGS__) ? 1 : 0) > 0)
+#define ALL(i, n, ...) (SUM(i, n, (__VA_ARGS__) ? 0 : 1) == 0)
 
 void second_refuse(struct second *c, int rule, const char *what) __attribute__((noreturn));
 void *second_alloc(struct second *c, uint64_t n, size_t bytes); /* zeroed */
 void second_free_to(struct second *c, struct block *mark);
-void second_ops(struct second *c);   /* rules 2, 3, 5, 9 to 15, 23, 29 */
-void second_steps(struct second *c); /* rules 6 to 8, 14, 17, 20 to 27 */
-void second_uses_begin(struct second *c);
-void second_uses_end(struct second *c);
-void second_use(struct second *c, const struct engine *e, uint32_t buffer);
+void second_ops(struct second *c);   /* rules 2, 3, 5, 7 to 15, 23, 25, 26, 29 */
+void second_steps(struct second *c); /* rules 6, 7, 14, 15, 17, 20 to 27 */
 void second_data_begin(struct second *c);
-void second_data_op(struct second *c, struct engine *e, const struct tw_op *op);
+void second_data_op(struct second *c);
 void second_forget_accesses(struct second *c);
-/* The least and the greatest value up to each open loop's maximum; false if one is out of range. */
-bool second_extremes(const struct engine *e, const struct tw_affine *a, int64_t *lo, int64_t *hi);
+/* The cells of a buffer, which other buffers may share; whether two do. */
+struct cell *second_cells(const struct second *c, uint32_t buffer);
+bool second_share(const struct tw_buffer *a, const struct tw_buffer *b);
+/* The tensor that an operand names, or NULL; the semaphore that the op names, or TW_NONE. */
+const struct tw_tensor *second_tensor(const struct second *c, const struct tw_operand *o);
+uint32_t second_semaphore(const struct second *c);
+/* The word of a semaphore on a site, the engine's end of a FIFO; NULL: there is none. */
+struct word *second_word(const struct second *c, uint32_t semaphore, uint32_t site);
+struct fifo_end *second_end(const struct second *c, const struct engine *e, uint32_t buffer);
+/* Of a set of siblings that hold a tensor, the first stands for all. */
+struct uses *second_life(const struct second *c, uint32_t buffer);
+/* The extent of the op's n-th region, with so many rows. */
+struct tw_extent second_extent(const struct second *c, uint32_t n, uint64_t rows);
+/* Whether for all values of the open loops, up to their maxima, size bytes are below the limit. */
+bool second_inside(const struct second *c, const struct tw_affine *a, uint64_t size,
+                   uint64_t limit);
 
 #endif

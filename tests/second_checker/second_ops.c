@@ -1,462 +1,490 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rules of single ops, of loops as they are written, and of the shape of rendezvous.
+ * The rules of ops as they are written, whatever a step does: streams are followed with their loops
+ * rolled.
  */
 #include "tests/second_checker/second_internal.h"
 
-struct walk {
-    const struct tw_stream *s;
-    uint32_t at, depth, section, last_id, var[TW_MAX_VARS], from_section[TW_MAX_VARS];
-    struct loop *open[TW_MAX_VARS];
-    char meeting;                        /* the last letter of meeting_letter(), or 'w' */
-    bool late;                           /* the last op is a wait after the rendezvous */
-    uint64_t times, step_ops;            /* every trip at its maximum */
-    uint8_t *leaders, *released;         /* by section and site */
-    uint32_t *root, *target;             /* by section: site, plus 1 */
-    uint8_t *user, *unaligned, *weights; /* by buffer: engine plus 1 of a scratch buffer; how it is
-                                            filled; that a matmul takes weights from it */
-};
+/* ---- operands ---- */
+
+const struct tw_tensor *second_tensor(const struct second *c, const struct tw_operand *o) {
+    return tw_letter_in("TU", o->kind) ? &c->p->tensors[o->id] : NULL;
+}
+
+uint32_t second_semaphore(const struct second *c) {
+    const struct tw_operand *o = c->op.operand;
+    return c->op.n_operands && o->kind == TW_KIND_SEMAPHORE ? o->id : TW_NONE;
+}
+
+struct uses *second_life(const struct second *c, uint32_t buffer) {
+    const struct tw_buffer *b = &c->p->buffers[buffer];
+    bool own = b->tensor == TW_NONE || b->sibling_base == TW_NONE;
+    return &c->uses[own ? buffer : b->sibling_base];
+}
+
+struct tw_extent second_extent(const struct second *c, uint32_t n, uint64_t rows) {
+    const struct tw_operand *x = tw_op_region(&c->op, 0), *o = tw_op_region(&c->op, n);
+    uint32_t x_dtype = c->op.code == TW_OP_MATMUL ? c->p->buffers[x->id].dtype : 0;
+    return tw_op_extent(&c->op, n, rows, x_dtype, second_tensor(c, o));
+}
+
+bool second_inside(const struct second *c, const struct tw_affine *a, uint64_t size,
+                   uint64_t limit) {
+    __int128 lo = (int64_t)a->base, hi = lo;
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        for (uint32_t k = 0; k < c->e->depth; k++) {
+            const struct loop *l = c->e->frame[k].loop;
+            __int128 most = (__int128)(int64_t)a->term[i].step * (l->max - 1);
+            *(most < 0 ? &lo : &hi) += l->var == a->term[i].var ? most : 0;
+        }
+    }
+    return lo >= 0 && hi + size <= limit;
+}
 
 /* Demands that an affine number is of open loops; returns the bits that its multiples have set. */
-static uint64_t affine(struct second *c, const struct walk *w, const struct tw_affine *a,
-                       bool epoch) {
+static uint64_t affine(struct second *c, const struct tw_affine *a) {
     uint64_t bits = a->base;
     for (uint32_t i = 0; i < a->n_terms; bits |= a->term[i++].step) {
-        bool open = epoch && a->term[i].var == 0;
-        for (uint32_t k = 0; k < w->depth; k++) {
-            open = open || w->var[k] == a->term[i].var;
-        }
-        NEED(2, open, "a variable of no open loop");
+        uint32_t var = a->term[i].var;
+        bool epoch = var == 0 && c->op.code == TW_OP_SEM_WAIT;
+        NEED(2, epoch || ANY(k, c->e->depth, c->e->frame[k].loop->var == var));
     }
     return bits;
 }
 
-static void check_buffer(struct second *c, struct walk *w, const struct tw_operand *o,
-                         uint32_t demand, uint32_t named) {
+static void use(struct second *c, uint32_t buffer, bool by_many) {
+    bool holds = c->p->buffers[buffer].tensor != TW_NONE;
+    struct uses *u = &c->uses[buffer], *life = second_life(c, buffer);
+    uint32_t user = by_many ? SECOND_MANY : c->e->number + 1, section = c->e->section;
+    NEED(26, holds || u->section == section);
+    u->stream = u->stream == 0 || u->stream == user ? user : SECOND_MANY;
+    life->first = life->end == 0 || section < life->first ? section : life->first;
+    life->end = section < life->end ? life->end : section + 1;
+}
+
+/* Data for other sites: a multicast names all siblings. */
+static void check_remote(struct second *c, const struct tw_operand *o, const struct tw_buffer *b) {
+    const struct tw_buffer *m = b;
+    bool send = c->op.code == TW_OP_SEND, holds = b->tensor != TW_NONE;
+    NEED(13, b->kind == TW_BUF_RESIDENT);
+    NEED(13, send ? b->site != c->e->s->site : b->sibling_base != TW_NONE);
+    uint32_t id = send ? o->id : b->sibling_base;
+    uint64_t n = send ? 1 : tw_group_size(&c->p->groups[b->group]);
+    for (uint32_t i = id; i < id + n; i++) {
+        m = &c->p->buffers[i];
+        NEED(9, !tw_buffer_pinned(c->p, m) && (m->tensor != TW_NONE) == holds);
+        use(c, i, true);
+    }
+}
+
+static void check_buffer(struct second *c, const struct tw_operand *o, uint32_t demand) {
     const struct tw_buffer *b = &c->p->buffers[o->id];
-    bool producer = w->s->engine == b->producer, consumer = w->s->engine == b->consumer;
-    uint64_t bits = affine(c, w, &o->offset, false);
-    NEED(5, b->site == w->s->site || o->kind == 'D', "a buffer of another site");
-    NEED(13, b->kind == TW_BUF_RESIDENT || o->kind != 'D',
-         "data for a buffer that is not resident");
-    NEED(9, !tw_buffer_pinned(c->p, b) || o->kind != 'D', "data for what keeps a Param or State");
-    NEED(5, b->kind != TW_BUF_FIFO || producer || (consumer && o->kind == 'R'), "not its end");
-    if (b->kind == TW_BUF_SCRATCH) {
-        NEED(5, w->user[o->id] == 0 || w->user[o->id] == w->s->engine + 1, "not its scratch");
-        w->user[o->id] = (uint8_t)(w->s->engine + 1);
+    const struct tw_operand_info *info = tw_op_operands(c->op.code);
+    struct uses *u = &c->uses[o->id];
+    bool producer = c->e->s->engine == b->producer, consumer = c->e->s->engine == b->consumer;
+    bool read = o->kind == TW_KIND_READ, weights = demand == TW_DEMAND_WEIGHTS;
+    uint64_t bits = affine(c, &o->offset);
+    uint32_t named = (uint32_t)SUM(k, c->op.n_operands,
+                                   tw_demand_names_dtype(info[k].demand) ? c->op.operand[k].id : 0);
+    NEED(10, tw_demand_dtype(demand, b->dtype, named) && bits % (weights ? 64 : 4) == 0);
+    NEED(10, !weights || b->pages == 1 || b->page_bytes % 64 == 0);
+    u->weights |= weights;
+    u->unaligned |= bits % 64 != 0 && !read;
+    if (o->kind == TW_KIND_REMOTE) {
+        check_remote(c, o, b);
+        return;
     }
-    NEED(10, tw_demand_dtype(demand, b->dtype, named), "element type of a buffer");
-    NEED(9, !tw_buffer_param(c->p, b) || o->kind == 'R', "writes a Param");
-    NEED(10, bits % (demand == TW_DEMAND_WEIGHTS ? 64 : 4) == 0, "alignment");
-    if (demand == TW_DEMAND_WEIGHTS) {
-        NEED(10, b->pages == 1 || b->page_bytes % 64 == 0, "pages of weights");
-        w->weights[o->id] = 1;
-    }
-    w->unaligned[o->id] |= bits % 64 != 0 && o->kind != 'R';
+    NEED(5, b->site == c->e->s->site);
+    NEED(5, b->kind != TW_BUF_FIFO || producer || (consumer && read));
+    NEED(9, read || !tw_buffer_param(c->p, b));
+    use(c, o->id, false);
+    NEED(5, b->kind != TW_BUF_SCRATCH || u->stream != SECOND_MANY);
 }
 
-static void check_tensor(struct second *c, struct walk *w, const struct tw_operand *o,
-                         uint32_t demand) {
+/* The elements of the table are in one row of it: multiples of a row's length choose the row. */
+static void check_table(struct second *c, const struct tw_operand *o) {
+    NEED(1, o->table < c->p->n_tensors);
+    const struct tw_tensor *t = &c->p->tensors[o->table];
+    const struct tw_operand *pos = tw_op_position(&c->op);
+    struct tw_affine in_row = {.base = o->element.base % t->cols};
+    uint64_t n = pos ? ((uint64_t)pos->max + tw_op_rows(&c->op)->max - 1) / TW_KV_BLOCK + 1 : 1;
+    (void)affine(c, &o->element);
+    NEED(9, t->role == TW_ROLE_INPUT && t->dtype == TW_DT_I32 && t->packing == TW_PACK_ROW);
+    for (uint32_t i = 0; i < o->element.n_terms; i++) {
+        in_row.term[in_row.n_terms] = o->element.term[i];
+        in_row.n_terms += (int64_t)o->element.term[i].step % (int64_t)t->cols != 0;
+    }
+    NEED(8, second_inside(c, &in_row, n, t->cols));
+    NEED(8, second_inside(c, &o->element, n, (uint64_t)t->rows * t->cols));
+}
+
+static void check_tensor(struct second *c, const struct tw_operand *o, uint32_t demand) {
     const struct tw_tensor *t = &c->p->tensors[o->id];
-    (void)affine(c, w, &o->instance, false);
-    NEED(10, affine(c, w, &o->offset, false) % 4 == 0, "alignment");
-    NEED(9, tw_demand_role(o->kind, demand, t->role), "role of a tensor");
-    NEED(9, !c->kept[o->id], "names a State that is in SRAM");
-    NEED(10, tw_demand_dtype(demand, t->dtype, 0), "element type of a tensor");
-    c->written[o->id] |= o->kind == 'U';
+    bool write = o->kind == TW_KIND_TENSOR_WRITE;
+    bool ready = t->role == TW_ROLE_PARAM || t->role == TW_ROLE_INPUT || t->init != TW_INIT_NONE;
+    (void)affine(c, &o->instance);
+    NEED(10, affine(c, &o->offset) % 4 == 0 && tw_demand_dtype(demand, t->dtype, 0));
+    NEED(9, tw_demand_role(o->kind, demand, t->role) && !c->kept[o->id]);
+    NEED(25, write || ready);
+    NEED(8, second_inside(c, &o->instance, 1, t->bind_count));
+    c->written[o->id] |= write;
     if (o->paged) {
-        (void)affine(c, w, &o->element, false);
-        NEED(1, o->table < c->p->n_tensors, "no such table");
-        const struct tw_tensor *x = &c->p->tensors[o->table];
-        NEED(9, x->role == TW_ROLE_INPUT && x->dtype == TW_DT_I32 && x->packing == TW_PACK_ROW,
-             "not a page table");
-        NEED(10, t->role == TW_ROLE_STATE && tw_tensor_pages(t) > 0, "a tensor without pages");
+        NEED(10, t->role == TW_ROLE_STATE && tw_tensor_pages(t) > 0);
+        check_table(c, o);
     }
 }
 
-static void check_operand(struct second *c, struct walk *w, const struct tw_op *op, uint32_t i) {
-    const struct tw_operand *o = &op->operand[i];
-    uint32_t demand = tw_op_operands(op->code)[i].demand, named = 0;
-    for (uint32_t k = 0; k < op->n_operands; k++) {
-        bool names = tw_demand_names_dtype(tw_op_operands(op->code)[k].demand);
-        named = names ? op->operand[k].id : named;
-    }
-    uint32_t n = tw_letter_in("RWMDF", o->kind) ? c->p->n_buffers
-                 : tw_letter_in("TU", o->kind)  ? c->p->n_tensors
-                 : o->kind == 'S'               ? c->p->n_semaphores
-                 : o->kind == 'C'               ? c->p->n_sites
-                 : o->kind == 'G'               ? c->p->n_groups
-                 : o->kind == 'X'               ? c->p->n_trips
-                                                : UINT32_MAX;
-    NEED(1, n == UINT32_MAX || o->id < n || (o->kind == 'X' && o->id == TW_NONE), "no such object");
+static void check_operand(struct second *c, const struct tw_operand *o) {
+    const struct tw_program *p = c->p;
+    uint32_t demand = tw_op_operands(c->op.code)[o - c->op.operand].demand;
     if (tw_letter_in("RWMD", o->kind)) {
-        check_buffer(c, w, o, demand, named);
+        NEED(1, o->id < p->n_buffers);
+        check_buffer(c, o, demand);
     } else if (tw_letter_in("TU", o->kind)) {
-        check_tensor(c, w, o, demand);
+        NEED(1, o->id < p->n_tensors);
+        check_tensor(c, o, demand);
     } else if (o->kind == 'X') {
-        bool none = o->id == TW_NONE ? demand != TW_DEMAND_POSITION : demand == TW_DEMAND_TIMES;
-        NEED(11, o->max <= 0x7FFFFFFF && (o->max > 0 || !none), "a count");
-        NEED(11, o->id == TW_NONE || c->p->trips[o->id].max <= o->max, "a trip beyond the count");
+        bool not_0 = o->id == TW_NONE ? demand != TW_DEMAND_POSITION : demand == TW_DEMAND_TIMES;
+        NEED(1, o->id < p->n_trips || o->id == TW_NONE);
+        NEED(11, o->max <= SECOND_MOST && (o->max > 0 || !not_0));
+        NEED(11, o->id == TW_NONE || p->trips[o->id].max <= o->max);
     } else if (o->kind == 'A') {
-        (void)affine(c, w, &o->offset, op->code == TW_OP_SEM_WAIT);
+        (void)affine(c, &o->offset);
     }
-    NEED(1, o->kind != 'F' || c->p->buffers[o->id].kind == TW_BUF_FIFO, "not a FIFO");
-    NEED(13, o->kind != 'G' || c->p->groups[o->id].chips == 1, "a group on several chips");
-    NEED(10, o->kind != 'E' || (o->id >> 23 & 255) != 255, "not a finite number");
-    NEED(10, o->kind != 'I' || tw_demand_number(demand, o->id), tw_demand_text(demand));
+    NEED(1, o->kind != 'F' || (o->id < p->n_buffers && p->buffers[o->id].kind == TW_BUF_FIFO));
+    NEED(1, o->kind != 'S' || o->id < p->n_semaphores);
+    NEED(1, o->kind != 'C' || o->id < p->n_sites);
+    NEED(1, o->kind != 'G' || o->id < p->n_groups);
+    NEED(13, o->kind != 'G' || p->groups[o->id].chips == 1);
+    NEED(10, o->kind != 'E' || (o->id >> 23 & 255) != 255);
+    NEED(10, o->kind != 'I' || tw_demand_number(demand, o->id));
 }
 
-/* ---- what single ops demand ---- */
+/* ---- ops ---- */
 
-static uint32_t dtype_of(const struct second *c, const struct tw_operand *o) {
-    const struct tw_tensor *t = second_tensor(c, o);
-    return t ? t->dtype : c->p->buffers[o->id].dtype;
-}
-
-static void check_move(struct second *c, struct walk *w, const struct tw_op *op) {
-    const struct tw_operand *from = tw_op_region(op, 0), *to = tw_op_region(op, 1);
+/* Bytes are moved between equal types, or to and from untyped buffers of the site. */
+static void check_move(struct second *c) {
+    const struct tw_operand *from = tw_op_region(&c->op, 0), *to = tw_op_region(&c->op, 1);
     const struct tw_tensor *x = second_tensor(c, from), *y = second_tensor(c, to);
-    uint32_t a = dtype_of(c, from), b = dtype_of(c, to);
-    bool typed = to->kind == 'D' || (x && y);
-    NEED(10, a == b || (!typed && (a == TW_DT_U8 || b == TW_DT_U8)), "another element type");
-    NEED(10, !y || x || y->packing == TW_PACK_ROW, "a packed tensor");
-    NEED(10, !x || !y || (x->packing == y->packing && x->head_dim == y->head_dim), "packings");
-    for (uint32_t i = 0; i < 2 && x && !y; i++) {
-        struct tw_extent e = tw_op_extent(op, i, 0, 0, x);
-        w->unaligned[to->id] |= e.rows > 1 && e.stride % 64 != 0;
-        w->unaligned[to->id] |= affine(c, w, &from->offset, false) % 64 != 0;
+    uint32_t a = x ? x->dtype : c->p->buffers[from->id].dtype;
+    uint32_t b = y ? y->dtype : c->p->buffers[to->id].dtype;
+    bool typed = to->kind == TW_KIND_REMOTE || (x && y);
+    NEED(10, a == b || (!typed && (a == TW_DT_U8 || b == TW_DT_U8)));
+    NEED(10, !y || x || y->packing == TW_PACK_ROW);
+    NEED(10, !x || !y || (x->packing == y->packing && x->head_dim == y->head_dim));
+    if (x && !y) {
+        struct tw_extent s = second_extent(c, 0, 0), d = second_extent(c, 1, 0);
+        c->uses[to->id].unaligned |=
+            affine(c, &from->offset) % 64 != 0 || (s.rows > 1 && (s.stride % 64 || d.stride % 64));
     }
 }
 
-static void check_data(struct second *c, struct walk *w, const struct tw_op *op) {
-    const struct tw_operand *o = op->operand;
-    if (tw_op_operands(op->code)[0].demand == TW_DEMAND_ANY) {
-        check_move(c, w, op);
+/* The block is inside the longest cache, and in a segment of the state, or a later one for which a
+ * state of two makes room. */
+static void check_attention(struct second *c) {
+    struct tw_numbers_attn_step v = tw_numbers_attn_step(&c->op);
+    struct tw_affine block = c->op.operand[TW_ATTN_STEP_block].offset;
+    uint32_t most = 0;
+    for (const struct tw_tensor *t = c->p->tensors; t < c->p->tensors + c->p->n_tensors; t++) {
+        most = t->packing == TW_PACK_KEYS && t->rows > most ? t->rows : most;
     }
-    if (op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE) {
-        const struct tw_tensor *t = &c->p->tensors[o[TW_KEY_WRITE_cache].id];
-        struct tw_numbers_key_write v = tw_numbers_key_write(op);
-        NEED(10, t->packing == (op->code == TW_OP_KEY_WRITE ? TW_PACK_KEYS : TW_PACK_VALUES), "");
-        NEED(10, t->head_dim == v.head_dim, "another head_dim than the cache's");
-        uint64_t end = (uint64_t)tw_op_position(op)->max + tw_op_rows(op)->max;
-        NEED(8, end <= t->rows && (v.first + v.heads) * v.head_dim <= t->cols, "outside the cache");
-    } else if (op->code == TW_OP_GATHER) {
-        const struct tw_tensor *t = &c->p->tensors[o[TW_GATHER_table].id];
-        NEED(10, (TW_WEIGHT_DTYPES >> t->dtype & 1) && t->packing <= TW_PACK_PANEL16, "a table");
-        NEED(10, t->cols == o[TW_GATHER_cols].id, "columns of a table");
-        NEED(10, !o[TW_GATHER_table].paged && !o[TW_GATHER_ids].paged, "pages of a gather");
-    } else if (op->code == TW_OP_MATMUL) {
-        struct tw_numbers_matmul v = tw_numbers_matmul(op);
-        uint32_t dtype = (uint32_t)v.dtype, x = c->p->buffers[o[TW_MATMUL_x].id].dtype;
-        NEED(10, x == TW_DT_F32 || x == tw_dtype_activation(dtype), "x does not fit the weights");
-        NEED(10, v.k % tw_dtype_block_elems(dtype) == 0, "k is not whole blocks");
-        NEED(10, v.panels == 1 || v.w_stride >= tw_panel_bytes(dtype, v.k), "panels overlap");
-    } else if (op->code == TW_OP_RMS_SCALE) {
-        NEED(10, o[TW_RMS_SCALE_cols].id <= o[TW_RMS_SCALE_width].id, "columns outside the row");
-    } else if (op->code == TW_OP_QUANT || op->code == TW_OP_QUANT_K) {
-        NEED(10, o[TW_QUANT_cols].id % (op->code == TW_OP_QUANT ? 32 : 256) == 0, "part of blocks");
-    } else if (op->code == TW_OP_ROPE) {
-        NEED(10, o[TW_ROPE_rotated].id <= o[TW_ROPE_head_dim].id, "rotates too much");
-    } else if (op->code == TW_OP_ATTN_STEP || op->code == TW_OP_ATTN_WINDOW) {
-        struct tw_numbers_attn_step v = tw_numbers_attn_step(op);
-        NEED(10, v.first + v.heads <= v.state_heads, "heads outside the state");
-        NEED(10, v.segments * v.state_heads <= 65536, "heads of all segments");
-        bool window = op->code == TW_OP_ATTN_WINDOW;
-        NEED(10, !window || tw_operand_float(&o[TW_ATTN_WINDOW_cap]) >= 0.0f, "a cap");
-    } else if (op->code == TW_OP_SOFT_CAP) {
-        NEED(10, tw_operand_float(&o[TW_SOFT_CAP_cap]) > 0.0f, "a cap");
-    } else if (op->code == TW_OP_ATTN_DONE) {
-        NEED(10, o[TW_ATTN_DONE_segments].id * (uint64_t)o[TW_ATTN_DONE_heads].id <= 65536,
-             "heads");
-    } else if (op->code == TW_OP_MCAST) {
-        const struct tw_buffer *y = &c->p->buffers[o[TW_MCAST_destination].id];
-        const struct tw_group *g = &c->p->groups[o[TW_MCAST_group].id];
-        NEED(13, y->sibling_base != TW_NONE, "not siblings");
-        NEED(13, tw_group_within(g, &c->p->groups[y->group]), "no sibling there");
-    } else if (op->code == TW_OP_SEND) {
-        uint32_t site = c->p->buffers[o[TW_SEND_destination].id].site;
-        NEED(13, site != w->s->site, "sends to its own site");
+    NEED(8, second_inside(c, &block, 1, most / TW_KV_BLOCK));
+    block.base -= v.segment * 8;
+    NEED(10, second_inside(c, &block, 1, v.segments == 2 ? UINT32_MAX : v.segments * 8));
+    NEED(10, v.first + v.heads <= v.state_heads && v.segments * v.state_heads <= 65536);
+}
+
+/* What single ops demand of their numbers v, operands o, and of the tensor t or the element type x
+ * of their first region. */
+#define DEMAND(rule, NAME, name, ...)                           \
+    case TW_OP_##NAME: {                                        \
+        struct tw_numbers_##name v = tw_numbers_##name(&c->op); \
+        (void)v;                                                \
+        NEED(rule, __VA_ARGS__);                                \
+        break;                                                  \
+    }
+
+static void check_numbers(struct second *c) {
+    const struct tw_operand *o = c->op.operand, *first = tw_op_region(&c->op, 0);
+    const struct tw_tensor *t = second_tensor(c, first);
+    const struct tw_group *groups = c->p->groups;
+    const struct tw_buffer *buffers = c->p->buffers;
+    uint32_t x = t ? t->dtype : buffers[first->id].dtype;
+    switch (c->op.code) {
+        DEMAND(10, GATHER, gather,
+               (TW_WEIGHT_DTYPES >> x & 1) && t->packing <= TW_PACK_PANEL16 && t->cols == v.cols &&
+                   !o[TW_GATHER_table].paged && !o[TW_GATHER_ids].paged)
+        DEMAND(10, MATMUL, matmul,
+               (x == TW_DT_F32 || x == tw_dtype_activation((uint8_t)v.dtype)) &&
+                   v.k % tw_dtype_block_elems((uint8_t)v.dtype) == 0 &&
+                   (v.panels == 1 || v.w_stride >= tw_panel_bytes((uint8_t)v.dtype, v.k)))
+        DEMAND(13, MCAST, mcast,
+               tw_group_within(&groups[o[TW_MCAST_group].id],
+                               &groups[buffers[o[TW_MCAST_destination].id].group]))
+        DEMAND(10, QUANT, quant, v.cols % 32 == 0)
+        DEMAND(10, QUANT_K, quant_k, v.cols % 256 == 0)
+        DEMAND(10, RMS_SCALE, rms_scale, v.cols <= v.width)
+        DEMAND(10, ROPE, rope, v.rotated <= v.head_dim)
+        DEMAND(10, ATTN_DONE, attn_done, v.segments * v.heads <= 65536)
+        DEMAND(10, ATTN_WINDOW, attn_window, tw_operand_float(&o[TW_ATTN_WINDOW_cap]) >= 0.0f)
+        DEMAND(10, SOFT_CAP, soft_cap, tw_operand_float(&o[TW_SOFT_CAP_cap]) > 0.0f)
+        DEMAND(10, TOPK, topk, second_inside(c, &o[TW_TOPK_base].offset, v.cols, SECOND_MOST))
+    default:
+        break;
     }
 }
 
-/* Rows of a destination do not overlap. */
-static void check_rows(struct second *c, const struct tw_op *op) {
-    const struct tw_operand *rows = tw_op_rows(op), *o;
-    for (uint32_t n = 0; (o = tw_op_region(op, n)) != NULL; n++) {
-        struct tw_extent e =
-            tw_op_extent(op, n, rows ? rows->max : 0, second_x_dtype(c, op), second_tensor(c, o));
-        bool reads = o->kind == 'R' || o->kind == 'T';
-        NEED(10, reads || e.rows < 2 || e.stride >= e.row_bytes, "rows overlap");
+static void check_data(struct second *c) {
+    const struct tw_operand *rows = tw_op_rows(&c->op), *o;
+    bool key = c->op.code == TW_OP_KEY_WRITE, cache = key || c->op.code == TW_OP_VALUE_WRITE;
+    if (tw_op_operands(c->op.code)[0].demand == TW_DEMAND_ANY) {
+        check_move(c);
+    } else if (c->op.code == TW_OP_ATTN_STEP || c->op.code == TW_OP_ATTN_WINDOW) {
+        check_attention(c);
     }
-    if (rows && rows->id != TW_NONE) {
-        (op->code == TW_OP_LOOP ? c->in_loop : c->in_rows)[rows->id] = 1;
-        c->not_zero[rows->id] |= op->code == TW_OP_LAST_ROW;
+    check_numbers(c);
+    for (uint32_t n = 0; (o = tw_op_region(&c->op, n)) != NULL; n++) {
+        struct tw_extent x = second_extent(c, n, rows ? rows->max : 0);
+        const struct tw_tensor *t = second_tensor(c, o);
+        uint64_t room = !t ? 0 : o->paged && !cache ? tw_tensor_page_bytes(t) : t->bytes;
+        NEED(8, !t || second_inside(c, &o->offset, tw_extent_span(x), room));
+        NEED(10, o->kind == 'R' || o->kind == 'T' || x.rows < 2 || x.stride >= x.row_bytes);
+        if (cache && t) {
+            struct tw_numbers_key_write v = tw_numbers_key_write(&c->op);
+            NEED(10,
+                 t->packing == (key ? TW_PACK_KEYS : TW_PACK_VALUES) && t->head_dim == v.head_dim);
+            NEED(8, (uint64_t)rows[-1].max + rows->max <= t->rows &&
+                        (v.first + v.heads) * v.head_dim <= t->cols);
+        }
     }
 }
 
-/* Notes an op of one word in the loops around it, and who increments it. */
-static void note_word(struct second *c, struct walk *w, uint32_t word, uint32_t by, uint8_t kind) {
-    struct word *x = &c->word[word];
-    uint32_t stream = w->s->site * 3 + w->s->engine;
-    x->many = x->many || (by && x->kinds && x->stream != stream);
-    x->stream = by ? stream : x->stream;
-    x->kinds |= by ? kind : 0;
-    for (uint32_t i = w->depth; i-- > 0; by *= w->open[i]->max) {
-        uint32_t *adds = &w->open[i]->adds[word];
+/* Notes an op of a channel in the loops around it. */
+static void note(struct second *c, uint32_t channel, uint32_t by) {
+    for (uint32_t i = c->e->depth; i-- > 0; by *= c->e->frame[i].loop->max) {
+        uint32_t *adds = &c->e->frame[i].loop->adds[channel];
         *adds += by + (*adds == 0);
     }
 }
 
-static void check_semaphore(struct second *c, struct walk *w, const struct tw_op *op) {
-    const struct tw_operand *o = op->operand;
-    const struct tw_group *g = &c->p->groups[c->p->semaphores[o[0].id].group];
-    uint32_t first = c->first_word[o[0].id];
-    for (uint32_t i = 0; i < w->depth; i++) {
-        NEED(12, w->open[i]->trip == TW_NONE, "a flag in a loop over a trip");
-    }
-    if (op->code != TW_OP_MCAST_SET) {
-        bool inc = op->code == TW_OP_SEM_INC;
-        uint32_t site = inc ? o[1].id : w->s->site;
-        NEED(13, tw_group_holds(c->p, g, site), "no word there");
-        NEED(14, !inc || o[2].id > 0, "adds nothing");
-        note_word(c, w, first + tw_group_number(c->p, g, site), inc ? o[2].id : 0, 2);
-        return;
-    }
-    const struct tw_group *to = &c->p->groups[o[1].id];
-    NEED(13, tw_group_within(to, g), "no word there");
-    bool whole = to->x0 == g->x0 && to->x1 == g->x1 && to->y0 == g->y0 && to->y1 == g->y1;
-    for (uint32_t i = 0; i < tw_group_size(to); i++) {
-        uint32_t site = tw_group_site(c->p, to, i);
-        note_word(c, w, first + tw_group_number(c->p, g, site), 1, whole ? 1 : 2);
+/* Notes an op of one word, and who increments it; by 0: a wait. */
+static void note_word(struct second *c, uint32_t site, uint32_t by, uint32_t kind) {
+    struct word *x = second_word(c, c->op.operand[0].id, site);
+    NEED(13, x);
+    x->many = x->many || (by && x->kinds && x->stream != c->e->number);
+    x->stream = by ? c->e->number : x->stream;
+    x->kinds |= kind;
+    x->raised += by > 0;
+    x->awaited += by == 0;
+    note(c, c->p->n_buffers + (uint32_t)(x - c->word), by);
+}
+
+static void check_flag(struct second *c) {
+    const struct tw_operand *o = c->op.operand;
+    const struct tw_group *g = &c->p->groups[c->p->semaphores[o[0].id].group], *to;
+    NEED(12, ALL(i, c->e->depth, c->e->frame[i].loop->trip == TW_NONE));
+    if (c->op.code == TW_OP_SEM_WAIT) {
+        note_word(c, c->e->s->site, 0, 0);
+    } else if (c->op.code == TW_OP_SEM_INC) {
+        NEED(14, o[2].id > 0);
+        note_word(c, o[1].id, o[2].id, 2);
+    } else {
+        to = &c->p->groups[o[1].id];
+        bool whole = to->x0 == g->x0 && to->x1 == g->x1 && to->y0 == g->y0 && to->y1 == g->y1;
+        for (uint32_t i = 0; i < tw_group_size(to); i++) {
+            note_word(c, tw_group_site(c->p, to, i), 1, whole ? 1 : 2);
+        }
     }
 }
 
-static void check_pages(struct second *c, struct walk *w, const struct tw_op *op) {
-    uint32_t id = op->operand[0].id, n = op->operand[1].id;
+static void check_pages(struct second *c) {
+    uint32_t id = c->op.operand[0].id, n = c->op.operand[1].id;
     const struct tw_buffer *f = &c->p->buffers[id];
-    uint32_t end = op->code <= TW_OP_PUSH ? f->producer : f->consumer;
-    bool moved = op->code == TW_OP_PUSH || op->code == TW_OP_POP;
-    NEED(5, f->site == w->s->site && w->s->engine == end, "not its end of the FIFO");
-    NEED(6, n > 0 && n <= f->pages, "more pages than the FIFO has");
-    for (uint32_t i = 0; i < w->depth; i++) {
-        w->open[i]->pages[id] |= moved ? SECOND_HELD | SECOND_MOVED : SECOND_HELD;
+    NEED(5, f->site == c->e->s->site);
+    NEED(5, c->e->s->engine == (c->op.code <= TW_OP_PUSH ? f->producer : f->consumer));
+    NEED(6, n > 0 && n <= f->pages);
+    if (c->op.code == TW_OP_PUSH || c->op.code == TW_OP_POP) {
+        note(c, id, 1);
+    } else {
+        use(c, id, false);
     }
 }
 
 /* ---- sections and their rendezvous ---- */
 
-static void check_section(struct second *c, struct walk *w, const struct tw_op *op) {
-    if (op->stage == TW_NONE) {
-        return;
-    }
-    NEED(1, op->stage < c->p->n_stages, "no such stage");
-    const struct tw_stage *g = &c->p->stages[op->stage];
-    NEED(1, g->site == w->s->site && g->engine == w->s->engine, "another engine's stage");
-    if (op->code == TW_OP_END) {
-        return;
-    }
-    NEED(23, g->section >= w->section, "goes back to a section");
-    for (; w->section < g->section; w->section++, w->meeting = 'w') {
-        bool open = c->p->sections[w->section].local != TW_NONE && w->meeting != 'R';
-        NEED(23, !open, "leaves a section before its rendezvous");
-    }
-    for (uint32_t i = 0; i < w->depth; i++) {
-        uint32_t *from = &w->from_section[i];
-        *from = *from == TW_NONE ? w->section : *from;
-        NEED(23, *from == w->section, "a loop over several sections");
+static void check_stage(struct second *c) {
+    struct engine *e = c->e;
+    NEED(1, c->op.stage < c->p->n_stages);
+    const struct tw_stage *g = &c->p->stages[c->op.stage];
+    NEED(1, g->site == e->s->site && g->engine == e->s->engine);
+    if (c->op.code != TW_OP_END) {
+        NEED(23, g->section == e->section || (g->section > e->section && e->staged == 0));
+        for (; e->section < g->section; e->section++, e->meeting = 'w') {
+            NEED(23, c->p->sections[e->section].local == TW_NONE || e->meeting == 'R');
+        }
+        e->staged = e->depth;
     }
 }
 
-/* Which word of the section's rendezvous an op raises, l(ocal), g(ather) or r(elease), or waits
+/* Which word of the section's rendezvous the op raises, l(ocal), g(ather) or r(elease), or waits
  * for, L, G or R; '!': one of another section; 0: none. */
-static char meeting_letter(const struct second *c, const struct walk *w, const struct tw_op *op) {
-    bool flag = op->n_operands && op->operand[0].kind == 'S';
-    for (uint32_t i = 0; flag && i < c->p->n_sections; i++) {
+static char meeting_letter(const struct second *c) {
+    uint32_t id = second_semaphore(c);
+    for (uint32_t i = 0; i < c->p->n_sections && id != TW_NONE; i++) {
         const struct tw_section *s = &c->p->sections[i];
-        uint32_t id = op->operand[0].id;
-        const char *which = id == s->local     ? "lL"
-                            : id == s->gather  ? "gG"
-                            : id == s->release ? "rR"
-                                               : NULL;
-        if (which) {
-            return i == w->section ? which[op->code == TW_OP_SEM_WAIT] : '!';
+        uint32_t k = id == s->local ? 0 : id == s->gather ? 1 : id == s->release ? 2 : 3;
+        if (k < 3) {
+            return i != c->e->section ? '!' : (c->op.code == TW_OP_SEM_WAIT ? "LGR" : "lgr")[k];
         }
     }
     return 0;
 }
 
-/* One op of the rendezvous, in the only order that there is. */
-static void check_meeting(struct second *c, struct walk *w, const struct tw_op *op) {
+/* The ops of a rendezvous come in the only order that there is; between the last of them and the
+ * next section are only waits and ends. */
+static void check_meeting(struct second *c) {
     static const char follows[] = "wl lL lR Lg gG gR Gr rr rR";
-    const struct tw_section *s = &c->p->sections[w->section];
-    uint32_t slot = w->section * c->p->n_sites, here = w->s->site, *to = &w->target[w->section];
-    uint32_t site = op->code == TW_OP_SEM_INC ? op->operand[1].id : TW_NONE;
-    char pair[] = {w->meeting, meeting_letter(c, w, op), 0}, which = pair[1];
-    bool one = op->code == TW_OP_SEM_INC && op->operand[2].id == 1;
-    if (which == 0) {
-        bool wait = op->code == TW_OP_SEM_WAIT, border = op->code == TW_OP_END || wait;
-        NEED(15, tw_letter_in("wR", w->meeting), "works in the rendezvous");
-        NEED(15, w->meeting == 'w' || s->local == TW_NONE || border, "works after the rendezvous");
-        w->late = w->meeting == 'R' && (wait || w->late);
+    const struct tw_operand *o = c->op.operand;
+    struct engine *e = c->e;
+    char pair[] = {e->meeting, meeting_letter(c), 0};
+    bool wait = c->op.code == TW_OP_SEM_WAIT, inc = c->op.code == TW_OP_SEM_INC;
+    uint32_t repeat = c->p->sections[e->section].repeat;
+    if (pair[1] == 0) {
+        NEED(15, e->meeting == 'w' || (e->meeting == 'R' && (wait || c->op.code == TW_OP_END)));
+        e->late = e->meeting == 'R' && (wait || e->late);
         return;
     }
-    NEED(15, strstr(follows, pair), "an op of a rendezvous out of place");
-    w->meeting = which;
-    w->late = false;
-    if (which == 'l') {
-        NEED(15, one && site == here, "local of another site");
-        NEED(15, s->repeat == 1 || w->times == s->repeat, "passed another number of times");
-    } else if (which == 'L') {
-        NEED(15, !w->leaders[slot + here]++, "two engines wait for local");
-    } else if (which == 'g') {
-        NEED(15, one && (*to == 0 || *to == site + 1), "gathers at several sites");
-        *to = site + 1;
-    } else if (which == 'G') {
-        NEED(15, w->root[w->section] == 0, "several roots");
-        w->root[w->section] = here + 1;
-    } else if (which == 'r') {
-        NEED(15, one || op->code == TW_OP_MCAST_SET, "release by another number than 1");
-        for (uint32_t i = 0; i < c->p->n_sites; i++) {
-            bool to_it = site == TW_NONE ? tw_group_holds(c->p, &c->p->groups[op->operand[1].id], i)
-                                         : site == i;
-            w->released[slot + i] = (uint8_t)(w->released[slot + i] + to_it);
-        }
-    }
+    NEED(15, strstr(follows, pair) && (!inc || o[2].id == 1));
+    NEED(15, inc || !tw_letter_in("lg", pair[1]));
+    NEED(15, pair[1] != 'l' || (o[1].id == e->s->site && (repeat == 1 || e->times == repeat)));
+    e->meeting = pair[1];
+    e->late = false;
 }
 
-static void check_meetings(struct second *c, const struct walk *w) {
-    for (uint32_t i = 0; i < c->p->n_sections; i++) {
-        for (uint32_t k = 0; k < c->p->n_sites && c->p->sections[i].local != TW_NONE; k++) {
-            const struct tw_stream *s = &c->p->streams[k * 3];
-            uint32_t work = (s[0].n_words | s[1].n_words | s[2].n_words) != 0;
-            uint32_t slot = i * c->p->n_sites + k;
-            NEED(15, w->root[i] != 0 && w->root[i] == w->target[i], "no root that gathers");
-            NEED(15, w->leaders[slot] == work, "a site is not gathered");
-            NEED(15, !work || w->released[slot] == 1, "a site is not released once");
-        }
+/* One engine of each site that works gathers at the root, and one op releases the site. */
+static void check_meetings(struct second *c, const struct tw_section *s) {
+    uint32_t roots = 0, elsewhere = 0;
+    for (uint32_t k = 0; k < c->p->n_sites && s->local != TW_NONE; k++) {
+        const struct word *l = second_word(c, s->local, k), *g = second_word(c, s->gather, k);
+        const struct word *r = second_word(c, s->release, k);
+        bool works = ANY(i, 3, c->p->streams[k * 3 + i].n_words);
+        NEED(15, (l ? l->awaited : 0) == works);
+        NEED(15, !works || (r && r->raised == 1));
+        roots += g ? g->awaited : 0;
+        elsewhere += g && !g->awaited ? g->raised : 0;
     }
+    NEED(15, s->local == TW_NONE || (roots == 1 && elsewhere == 0));
 }
 
 /* ---- streams ---- */
 
-static void enter(struct second *c, struct walk *w, const struct tw_op *op, struct loop *l) {
-    NEED(2, w->depth < TW_MAX_VARS - 1, "too many open loops");
-    for (uint32_t i = 0; i < w->depth; i++) {
-        NEED(2, w->var[i] != op->operand[0].id, "the variable of an open loop");
+static void enter(struct second *c) {
+    const struct tw_operand *o = c->op.operand;
+    struct engine *e = c->e;
+    struct loop *l = &e->loops[e->n_loops++];
+    *l = (struct loop){.head = e->at, .body = e->at + c->op.n_words, .depth = e->depth};
+    l->var = o[0].id;
+    l->trip = o[1].id;
+    l->max = o[1].max;
+    l->id = o[2].id;
+    NEW(c->n_channels, l->adds);
+    NEED(2, e->depth < TW_MAX_VARS - 1 && ALL(i, e->depth, e->frame[i].loop->var != l->var));
+    NEED(12, (l->trip == TW_NONE) == (l->id == TW_NONE));
+    NEED(12, l->id == TW_NONE || e->last_id == TW_NONE || l->id > e->last_id);
+    e->last_id = l->id == TW_NONE ? e->last_id : l->id;
+    e->times *= l->max;
+    NEED(11, e->times <= SECOND_MOST);
+    e->frame[e->depth++].loop = l;
+    e->staged += c->op.stage != TW_NONE;
+    for (const struct engine *m = c->start; m <= e; m++) {
+        NEED(12, m->s->site != e->s->site || l->id == TW_NONE ||
+                     ALL(i, m->n_loops,
+                         m->loops[i].id != l->id ||
+                             (m->loops[i].trip == l->trip && m->loops[i].max == l->max &&
+                              m->loops[i].depth == l->depth)));
     }
-    l->trip = op->operand[1].id;
-    l->max = op->operand[1].max;
-    l->id = op->operand[2].id;
-    l->depth = w->depth;
-    NEED(12, (l->trip == TW_NONE) == (l->id == TW_NONE), "id of a loop");
-    NEED(12, l->id == TW_NONE || w->last_id == TW_NONE || l->id > w->last_id, "ids descend");
-    w->last_id = l->id == TW_NONE ? w->last_id : l->id;
-    w->times *= l->max;
-    NEED(11, w->times <= 0x7FFFFFFF, "too many iterations");
-    w->from_section[w->depth] = op->stage == TW_NONE ? TW_NONE : w->section;
-    w->var[w->depth] = op->operand[0].id;
-    w->open[w->depth++] = l;
 }
 
-static void check_op(struct second *c, struct walk *w, const struct tw_op *op) {
-    char engine[2] = {"LMS"[w->s->engine], 0};
-    NEED(3, strstr(tw_op_info(op->code).engines, engine), "not an op of this engine");
-    for (uint32_t i = 0; i < op->n_operands; i++) {
-        check_operand(c, w, op, i);
-    }
-    check_section(c, w, op);
-    if (tw_op_is_data(op->code)) {
-        check_data(c, w, op);
-    } else if (op->n_operands && op->operand[0].kind == 'S') {
-        check_semaphore(c, w, op);
-    } else if (op->n_operands && op->operand[0].kind == 'F') {
-        check_pages(c, w, op);
-    }
-    check_rows(c, op);
-    check_meeting(c, w, op);
+static void leave(struct second *c) {
+    struct engine *e = c->e;
+    NEED(2, e->depth > 0);
+    struct loop *l = e->frame[--e->depth].loop;
+    l->next = e->at + c->op.n_words;
+    e->times /= l->max;
+    e->staged = e->staged < e->depth ? e->staged : e->depth;
 }
 
-static void check_stream(struct second *c, struct walk *w, struct loop **next) {
-    struct tw_op op;
-    for (w->at = 0; w->at < w->s->n_words; w->at += op.n_words, c->index++) {
-        (void)tw_op_decode(w->s->words, w->s->n_words, w->at, &op);
-        w->step_ops += w->times;
-        check_op(c, w, &op);
-        if (op.code == TW_OP_LOOP) {
-            (*next)->stream = c->site * 3 + w->s->engine;
-            (*next)->head = w->at;
-            enter(c, w, &op, (*next)++);
-        } else if (op.code == TW_OP_END) {
-            NEED(2, w->depth > 0, "closes no loop");
-            w->open[--w->depth]->end = w->at;
-            w->times /= w->open[w->depth]->max;
-        }
+static void check_op(struct second *c) {
+    const struct tw_operand *rows = tw_op_rows(&c->op);
+    bool loop = c->op.code == TW_OP_LOOP;
+    NEED(3, tw_letter_in(tw_op_info(c->op.code).engines, "LMS"[c->e->s->engine]));
+    if (c->op.stage != TW_NONE) {
+        check_stage(c);
     }
-    NEED(2, w->depth == 0, "a loop does not end");
-    bool last = w->section == c->p->n_sections - 1 && w->meeting == 'R' && !w->late;
-    NEED(15, w->at == 0 || last, "does not end with the last rendezvous");
+    for (uint32_t i = 0; i < c->op.n_operands; i++) {
+        check_operand(c, &c->op.operand[i]);
+    }
+    if (tw_op_is_data(c->op.code)) {
+        check_data(c);
+    } else if (second_semaphore(c) != TW_NONE) {
+        check_flag(c);
+    } else if (!loop && c->op.n_operands) {
+        check_pages(c);
+    }
+    check_meeting(c);
+    if (rows && rows->id != TW_NONE) {
+        uint32_t last = c->op.code == TW_OP_LAST_ROW ? SECOND_NOT_0 : 0;
+        c->counts[rows->id] |= (uint8_t)(loop ? SECOND_LOOPS : SECOND_ROWS | last);
+        c->verdict.limits |= !loop && c->p->trips[rows->id].max < rows->max ? 3u << 24 : 0;
+    }
+    if (loop) {
+        enter(c);
+    } else if (c->op.code == TW_OP_END) {
+        leave(c);
+    }
 }
 
-/* Counts words of semaphores, and loops. */
-static void count(struct second *c, uint32_t streams) {
-    uint64_t words = 0, room = 131072;
-    c->first_word = second_alloc(c, c->p->n_semaphores, sizeof *c->first_word);
-    for (uint32_t i = 0; i < c->p->n_semaphores; i++) {
-        c->first_word[i] = (uint32_t)words;
-        words += tw_group_size(&c->p->groups[c->p->semaphores[i].group]);
+static void check_stream(struct second *c, const struct tw_stream *s) {
+    struct engine *e = c->e = &c->start[c->n++];
+    *e = (struct engine){.s = s, .loops = c->loop, .times = 1, .meeting = 'w', .last_id = TW_NONE};
+    e->number = (uint32_t)(s - c->p->streams);
+    for (; e->at < s->n_words; e->at += c->op.n_words, e->index++) {
+        NEED(2, tw_op_decode(s->words, s->n_words, e->at, &c->op));
+        c->step_ops += e->times;
+        check_op(c);
     }
-    for (uint32_t i = 0; i < streams; i++) {
-        const struct tw_stream *s = &c->p->streams[i];
-        struct tw_op op;
-        room += 4 * (uint64_t)s->n_words;
-        for (uint32_t at = 0; at < s->n_words; at += op.n_words) {
-            NEED(2, tw_op_decode(s->words, s->n_words, at, &op), "does not decode");
-            c->n_loops += op.code == TW_OP_LOOP;
-        }
-    }
-    NEED(1, words <= room, "too many words of semaphores");
-    c->n_words = (uint32_t)words;
+    NEED(2, e->depth == 0);
+    NEED(15, e->section == c->p->n_sections - 1 && e->meeting == 'R' && !e->late);
+    c->loop += e->n_loops;
+    c->e = NULL;
 }
 
 void second_ops(struct second *c) {
     const struct tw_program *p = c->p;
-    uint32_t streams = p->n_sites * TW_ENGINE_COUNT, slots = p->n_sections * p->n_sites;
-    struct walk w = {.leaders = second_alloc(c, slots, 1), .released = second_alloc(c, slots, 1)};
-    w.root = second_alloc(c, p->n_sections, sizeof *w.root);
-    w.target = second_alloc(c, p->n_sections, sizeof *w.target);
-    w.user = second_alloc(c, p->n_buffers, 1);
-    w.unaligned = second_alloc(c, p->n_buffers, 1);
-    w.weights = second_alloc(c, p->n_buffers, 1);
-    c->written = second_alloc(c, p->n_tensors, 1);
-    c->in_loop = second_alloc(c, p->n_trips, 1);
-    c->in_rows = second_alloc(c, p->n_trips, 1);
-    c->not_zero = second_alloc(c, p->n_trips, 1);
-    count(c, streams);
-    struct loop *next = c->loop = second_alloc(c, c->n_loops, sizeof *c->loop);
-    for (uint32_t i = 0; i < c->n_loops; i++) {
-        c->loop[i].adds = second_alloc(c, c->n_words, sizeof *c->loop->adds);
-        c->loop[i].pages = second_alloc(c, p->n_buffers, 1);
+    uint32_t streams = p->n_sites * TW_ENGINE_COUNT, n = 0;
+    uint64_t room = SUM(i, streams, p->streams[i].n_words);
+    uint64_t words = SUM(i, p->n_semaphores, tw_group_size(&p->groups[p->semaphores[i].group]));
+    NEED(1, words <= 131072 + 4 * room);
+    c->n_channels = p->n_buffers + (uint32_t)words;
+    NEW(p->n_semaphores, c->first_word);
+    NEW(words, c->word);
+    NEW(room / 6, c->loop); /* a loop's op has 6 words */
+    NEW(p->n_tensors, c->written);
+    NEW(p->n_trips, c->counts);
+    NEW(streams, c->start);
+    for (uint32_t i = 0; i < p->n_semaphores; i++) {
+        c->first_word[i] = n;
+        for (; n < c->first_word[i] + tw_group_size(&p->groups[p->semaphores[i].group]); n++) {
+            c->word[n].initial = p->semaphores[i].initial;
+        }
     }
-    c->word = second_alloc(c, c->n_words, sizeof *c->word);
     for (uint32_t i = 0; i < streams; i++) {
-        w.s = &p->streams[i];
-        w.section = c->index = 0;
-        w.meeting = 'w';
-        w.late = false;
-        w.times = 1;
-        w.last_id = TW_NONE;
-        c->site = i / 3;
-        c->what = tw_engine_name(i % 3);
-        check_stream(c, &w, &next);
+        if (p->streams[i].n_words) {
+            check_stream(c, &p->streams[i]);
+        }
     }
-    check_meetings(c, &w);
-    for (uint32_t i = 0; i < c->n_loops * c->n_loops; i++) {
-        const struct loop *a = &c->loop[i / c->n_loops], *b = &c->loop[i % c->n_loops];
-        bool one = a->id == b->id && a->id != TW_NONE && a->stream / 3 == b->stream / 3;
-        NEED(12, !one || (a->trip == b->trip && a->max == b->max && a->depth == b->depth), "loops");
+    for (uint32_t i = 0; i < p->n_sections; i++) {
+        check_meetings(c, &p->sections[i]);
     }
-    for (uint32_t i = 0; i < p->n_buffers; i++) {
-        NEED(10, !w.weights[i] || !w.unaligned[i], "weights in a buffer that is not filled so");
-    }
-    NEED(29, w.step_ops <= TW_MAX_STEP_OPS, "too many ops in a step");
+    NEED(29, c->step_ops <= TW_MAX_STEP_OPS);
 }
