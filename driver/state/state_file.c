@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 struct tw_saved *tw_saved_new(const char *path, int fd, const void *memory, uint64_t size) {
@@ -56,26 +57,55 @@ static int fail_cut(const struct tw_saved *f, uint64_t at, tw_error *err) {
                    f->name, at);
 }
 
-int tw_saved_read_at(const struct tw_saved *f, uint64_t at, void *to, uint64_t n, tw_error *err) {
-    if (at > f->size || n > f->size - at) {
+void tw_saved_skip(struct iovec *parts, uint32_t *first, uint64_t n) {
+    while (n) {
+        struct iovec *p = &parts[*first];
+        uint64_t took = n < p->iov_len ? n : p->iov_len;
+        p->iov_base = (uint8_t *)p->iov_base + took;
+        p->iov_len -= took;
+        n -= took;
+        *first += p->iov_len == 0;
+    }
+}
+
+static void copy_parts(const uint8_t *from, const struct iovec *parts, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(parts[i].iov_base, from, parts[i].iov_len);
+        from += parts[i].iov_len;
+    }
+}
+
+int tw_saved_read_parts(const struct tw_saved *f, uint64_t at, struct iovec *parts, uint32_t n,
+                        tw_error *err) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        bytes += parts[i].iov_len;
+    }
+    if (at > f->size || bytes > f->size - at) {
         return fail_cut(f, f->size, err);
     }
     if (f->fd < 0) {
-        memcpy(to, f->memory + at, (size_t)n);
+        copy_parts(f->memory + at, parts, n);
         return 0;
     }
-    for (uint64_t done = 0; done < n;) {
-        ssize_t got = pread(f->fd, (uint8_t *)to + done, (size_t)(n - done), (off_t)(at + done));
+    for (uint32_t first = 0; first < n;) {
+        ssize_t got = preadv(f->fd, parts + first, (int)(n - first), (off_t)at);
         if (got < 0 && errno != EINTR) {
-            return tw_fail(err, TW_E_IO, "%s: cannot read at byte %" PRIu64 ": %s", f->name,
-                           at + done, strerror(errno));
+            return tw_fail(err, TW_E_IO, "%s: cannot read at byte %" PRIu64 ": %s", f->name, at,
+                           strerror(errno));
         }
         if (got == 0) {
-            return fail_cut(f, at + done, err);
+            return fail_cut(f, at, err);
         }
-        done += got > 0 ? (uint64_t)got : 0;
+        at += got > 0 ? (uint64_t)got : 0;
+        tw_saved_skip(parts, &first, got > 0 ? (uint64_t)got : 0);
     }
     return 0;
+}
+
+int tw_saved_read_at(const struct tw_saved *f, uint64_t at, void *to, uint64_t n, tw_error *err) {
+    struct iovec part = {to, (size_t)n};
+    return n ? tw_saved_read_parts(f, at, &part, 1, err) : 0;
 }
 
 static int damaged(const struct tw_saved *f, const char *what, tw_error *err) {

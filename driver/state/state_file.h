@@ -74,12 +74,16 @@ int tw_saved_write_memory(const struct tw_saved_schema *schema, const uint32_t *
 
 typedef struct tw_saved tw_saved;
 
-/* Where pages go: page_bytes bytes, whose checksum is right, in the order of a source's calls.
- * Returns 0, or a code with *err set, which ends the reading. */
+/* Where pages go. */
 struct tw_saved_sink {
+    /* Takes page_bytes bytes, whose checksum is right, in the order of a source's calls. Returns 0,
+     * or a code with *err set, which ends the reading. */
     int (*page)(void *ctx, uint32_t slot, uint32_t tensor, uint32_t instance, const void *bytes,
                 tw_error *err);
     void *ctx;
+    /* Or NULL. Where the page is to be read to, before it is checked; `bytes` is then that. NULL: to
+     * a buffer of the reader. */
+    void *(*place)(void *ctx, uint32_t slot, uint32_t tensor, uint32_t instance);
 };
 
 enum tw_saved_depth {

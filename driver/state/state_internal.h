@@ -31,10 +31,17 @@ struct tw_saved *tw_saved_new(const char *path, int fd, const void *memory, uint
 /* Reads and checks it to that depth, as tw_saved_open(). */
 int tw_saved_load(struct tw_saved *f, const struct tw_saved_schema *expected,
                   enum tw_saved_depth depth, tw_error *err);
-/* Reads bytes of the file. Errors: TRUNCATED, IO. */
+/* Reads bytes of the file, into one place or several, which it changes. Errors: TRUNCATED, IO. */
 int tw_saved_read_at(const struct tw_saved *f, uint64_t at, void *to, uint64_t n, tw_error *err);
+int tw_saved_read_parts(const struct tw_saved *f, uint64_t at, struct iovec *parts, uint32_t n,
+                        tw_error *err);
 /* Reads and checks every page; `sink` may be NULL. */
 int tw_saved_read_pages(const struct tw_saved *f, const struct tw_saved_sink *sink, tw_error *err);
+
+/* The most bytes of pages that are read or written at once: TW_SAVED_CHUNK, or a page. */
+uint64_t tw_saved_chunk(const struct tw_saved_schema *schema, const struct tw_saved_sizes *sizes);
+/* Skips n bytes of the parts from *first on, which have as many. */
+void tw_saved_skip(struct iovec *parts, uint32_t *first, uint64_t n);
 
 /* Takes the lock of an open file, for reading or for writing, waiting for a while. Errors: IO. */
 int tw_saved_lock(int fd, bool write, const char *name, tw_error *err);

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CHUNK_PAGES 256u
+
 /* Where a page is: counts through the tensors and instances of a slot. */
 struct place {
     uint32_t slot, page, tensor, instance;
@@ -45,52 +47,86 @@ static int use_page(const struct tw_saved *f, const struct place *at, const uint
     return sink ? sink->page(sink->ctx, at->slot, at->tensor, at->instance, bytes, err) : 0;
 }
 
-/* How many bytes of pages from `at` on fit the buffer: at least one page. */
-static uint64_t chunk_of(const struct tw_saved *f, const struct place *at, uint64_t room) {
-    struct place p = *at;
-    uint64_t n = 0;
-    while (p.page < f->sizes.cell_pages && n + f->schema.tensors[p.tensor].page_bytes <= room) {
-        n += f->schema.tensors[p.tensor].page_bytes;
-        next_page(&f->schema, &p);
+uint64_t tw_saved_chunk(const struct tw_saved_schema *s, const struct tw_saved_sizes *sizes) {
+    uint64_t n = sizes->pages_bytes < TW_SAVED_CHUNK ? sizes->pages_bytes : TW_SAVED_CHUNK;
+    for (uint32_t t = 0; t < s->n_tensors; t++) {
+        n = s->tensors[t].page_bytes > n ? s->tensors[t].page_bytes : n;
     }
     return n;
 }
 
-static int read_slot(const struct tw_saved *f, uint32_t slot, uint8_t *buffer, uint64_t room,
+/* A chunk: pages that follow each other in a cell. */
+struct chunk {
+    uint8_t *buffer;
+    uint64_t room;
+    struct place first;
+    uint32_t n;
+    uint8_t *at[CHUNK_PAGES]; /* where the pages are */
+    uint64_t bytes;
+};
+
+/* Where pages from `first` on are to be read: as many as fit the buffer, whether it is used or not,
+ * and at least one. */
+static void plan_chunk(const struct tw_saved *f, const struct tw_saved_sink *sink,
+                       struct chunk *c) {
+    struct place p = c->first;
+    uint64_t n;
+    c->n = 0;
+    for (c->bytes = 0; p.page < f->sizes.cell_pages && c->n < CHUNK_PAGES; c->bytes += n) {
+        n = f->schema.tensors[p.tensor].page_bytes;
+        if (c->bytes + n > c->room) {
+            break;
+        }
+        uint8_t *own =
+            sink && sink->place ? sink->place(sink->ctx, p.slot, p.tensor, p.instance) : NULL;
+        c->at[c->n++] = own ? own : c->buffer + c->bytes;
+        next_page(&f->schema, &p);
+    }
+}
+
+static int read_chunk(const struct tw_saved *f, uint64_t from, const struct chunk *c,
+                      tw_error *err) {
+    struct iovec parts[CHUNK_PAGES];
+    struct place p = c->first;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->n; i++) {
+        uint64_t bytes = f->schema.tensors[p.tensor].page_bytes;
+        if (n && (uint8_t *)parts[n - 1].iov_base + parts[n - 1].iov_len == c->at[i]) {
+            parts[n - 1].iov_len += bytes;
+        } else {
+            parts[n++] = (struct iovec){c->at[i], bytes};
+        }
+        next_page(&f->schema, &p);
+    }
+    return tw_saved_read_parts(f, from, parts, n, err);
+}
+
+static int read_slot(const struct tw_saved *f, uint32_t slot, struct chunk *c,
                      const struct tw_saved_sink *sink, tw_error *err) {
     uint64_t from = f->sizes.first_cell + f->cells[slot] * f->sizes.cell_bytes;
     struct place at = {.slot = slot};
     int code = 0;
     while (at.page < f->sizes.cell_pages && !code) {
-        uint64_t n = chunk_of(f, &at, room);
-        code = tw_saved_read_at(f, from, buffer, n, err);
-        for (uint64_t done = 0; done < n && !code;) {
-            uint64_t bytes = f->schema.tensors[at.tensor].page_bytes;
-            code = use_page(f, &at, buffer + done, sink, err);
-            done += bytes;
+        c->first = at;
+        plan_chunk(f, sink, c);
+        code = read_chunk(f, from, c, err);
+        for (uint32_t i = 0; i < c->n && !code; i++) {
+            code = use_page(f, &at, c->at[i], sink, err);
             next_page(&f->schema, &at);
         }
-        from += n;
+        from += c->bytes;
     }
     return code;
 }
 
-static uint64_t room_for(const struct tw_saved_schema *s) {
-    uint64_t room = TW_SAVED_CHUNK;
-    for (uint32_t t = 0; t < s->n_tensors; t++) {
-        room = s->tensors[t].page_bytes > room ? s->tensors[t].page_bytes : room;
-    }
-    return room;
-}
-
 int tw_saved_read_pages(const struct tw_saved *f, const struct tw_saved_sink *sink, tw_error *err) {
-    uint64_t room = room_for(&f->schema);
-    uint8_t *buffer = malloc(room);
-    int code = buffer ? 0 : tw_fail(err, TW_E_NOMEM, "%s: out of memory", f->name);
+    struct chunk c = {.room = tw_saved_chunk(&f->schema, &f->sizes)};
+    c.buffer = malloc(c.room);
+    int code = c.buffer ? 0 : tw_fail(err, TW_E_NOMEM, "%s: out of memory", f->name);
     for (uint32_t slot = 0; slot < f->n_slots && !code; slot++) {
-        code = read_slot(f, slot, buffer, room, sink, err);
+        code = read_slot(f, slot, &c, sink, err);
     }
-    free(buffer);
+    free(c.buffer);
     return code;
 }
 

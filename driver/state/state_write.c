@@ -29,11 +29,7 @@ int tw_saved_writer_begin(struct tw_saved_writer *w, const char *name,
     w->calls.write = w->calls.write ? w->calls.write : pwritev;
     w->calls.sync = w->calls.sync ? w->calls.sync : fdatasync;
     w->calls.replace = w->calls.replace ? w->calls.replace : rename;
-    w->scratch_bytes = TW_SAVED_CHUNK;
-    for (uint32_t t = 0; t < schema->n_tensors; t++) {
-        uint64_t n = schema->tensors[t].page_bytes;
-        w->scratch_bytes = n > w->scratch_bytes ? n : w->scratch_bytes;
-    }
+    w->scratch_bytes = tw_saved_chunk(schema, sizes);
     w->scratch = malloc(w->scratch_bytes);
     return w->scratch ? 0 : tw_fail(err, TW_E_NOMEM, "%s: out of memory to save a state", name);
 }
@@ -46,18 +42,6 @@ int tw_saved_fail_write(const char *name, const char *what, int number, tw_error
     bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
     return tw_fail(err, full ? TW_E_NOSPACE : TW_E_IO, "%s: cannot %s: %s", name, what,
                    strerror(number));
-}
-
-/* Removes the first n bytes of the parts. */
-static void consume(struct tw_saved_writer *w, uint32_t *first, uint64_t n) {
-    while (n) {
-        struct iovec *p = &w->parts[*first];
-        uint64_t took = n < p->iov_len ? n : p->iov_len;
-        p->iov_base = (uint8_t *)p->iov_base + took;
-        p->iov_len -= took;
-        n -= took;
-        *first += p->iov_len == 0;
-    }
 }
 
 static int write_parts(struct tw_saved_writer *w, tw_error *err) {
@@ -73,7 +57,7 @@ static int write_parts(struct tw_saved_writer *w, tw_error *err) {
         }
         w->at += (uint64_t)n;
         w->written += (uint64_t)n;
-        consume(w, &first, (uint64_t)n);
+        tw_saved_skip(w->parts, &first, (uint64_t)n);
     }
     return 0;
 }
@@ -107,7 +91,7 @@ int tw_saved_sync(struct tw_saved_writer *w, tw_error *err) {
 
 /* Flushes if no part can be added at offset `at`, or `scratch` bytes are not left. */
 static int make_room(struct tw_saved_writer *w, uint64_t at, uint64_t scratch, tw_error *err) {
-    bool is_full = w->n_parts == TW_SAVED_PARTS || w->pending >= TW_SAVED_CHUNK ||
+    bool is_full = w->n_parts == TW_SAVED_PARTS || w->pending >= w->scratch_bytes ||
                    w->scratch_bytes - w->scratch_used < scratch;
     return is_full || (w->n_parts && at != w->at + w->pending) ? tw_saved_flush(w, err) : 0;
 }

@@ -28,7 +28,7 @@ static int use_page(void *ctx, uint32_t slot, uint32_t tensor, uint32_t instance
 }
 
 static void use(struct tw_saved *f) {
-    struct tw_saved_sink pages = {use_page, f};
+    struct tw_saved_sink pages = {use_page, f, NULL};
     tw_error err = {0};
     uint32_t n;
     const uint32_t *tokens = tw_saved_tokens(f, &n);

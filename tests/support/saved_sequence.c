@@ -104,7 +104,7 @@ static int compare_page(void *ctx, uint32_t slot, uint32_t tensor, uint32_t inst
 
 bool saved_sequence_equal(const struct saved_sequence *s, tw_saved *file) {
     struct compare c = {.s = s, .expected = malloc(s->sizes.pages_bytes)};
-    struct tw_saved_sink sink = {compare_page, &c};
+    struct tw_saved_sink sink = {compare_page, &c, NULL};
     tw_error err = {0};
     uint32_t n;
     const uint32_t *tokens = tw_saved_tokens(file, &n);

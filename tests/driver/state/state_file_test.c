@@ -370,7 +370,7 @@ static void a_file_that_changes_after_it_was_opened_is_noticed(void **state) {
     int fd = open(kit_path, O_RDWR);
     assert_int_equal(pwrite(fd, "x", 1, (off_t)(s.sizes.first_cell + 1)), 1);
     assert_false(saved_sequence_equal(&s, file));
-    sink = (struct tw_saved_sink){NULL, NULL};
+    sink = (struct tw_saved_sink){NULL, NULL, NULL};
     fails(tw_saved_read(file, &sink, &err), TW_E_HASH, &err,
           "keys of layer 0, positions 0 to 63: damaged");
     assert_int_equal(ftruncate(fd, 2000), 0);
