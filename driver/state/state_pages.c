@@ -7,10 +7,12 @@
 #include "firmware/link/packet.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CHUNK_PAGES 256u
+#define TWO_THREADS_BYTES 0x800000u /* of pages: less is not worth a thread */
 
 /* Where a page is: counts through the tensors and instances of a slot. */
 struct place {
@@ -119,15 +121,53 @@ static int read_slot(const struct tw_saved *f, uint32_t slot, struct chunk *c,
     return code;
 }
 
-int tw_saved_read_pages(const struct tw_saved *f, const struct tw_saved_sink *sink, tw_error *err) {
+/* Slots [from, to). */
+static int read_slots(const struct tw_saved *f, uint32_t from, uint32_t to,
+                      const struct tw_saved_sink *sink, tw_error *err) {
     struct chunk c = {.room = tw_saved_chunk(&f->schema, &f->sizes)};
     c.buffer = malloc(c.room);
     int code = c.buffer ? 0 : tw_fail(err, TW_E_NOMEM, "%s: out of memory", f->name);
-    for (uint32_t slot = 0; slot < f->n_slots && !code; slot++) {
+    for (uint32_t slot = from; slot < to && !code; slot++) {
         code = read_slot(f, slot, &c, sink, err);
     }
     free(c.buffer);
     return code;
+}
+
+/* ---- checking, by two threads ---- */
+
+struct half {
+    const struct tw_saved *f;
+    uint32_t from, to;
+    int code;
+    tw_error err;
+};
+
+static void *check_half(void *ctx) {
+    struct half *h = ctx;
+    h->code = read_slots(h->f, h->from, h->to, NULL, &h->err);
+    return NULL;
+}
+
+/* What is first damaged is reported, however the work is divided. */
+static int check_slots(const struct tw_saved *f, tw_error *err) {
+    bool is_large = f->n_slots > 1 && f->n_slots * f->sizes.pages_bytes >= TWO_THREADS_BYTES;
+    struct half second = {.f = f, .from = is_large ? f->n_slots / 2 : f->n_slots, .to = f->n_slots};
+    pthread_t thread;
+    if (is_large && pthread_create(&thread, NULL, check_half, &second) != 0) {
+        is_large = false;
+        second.from = f->n_slots;
+    }
+    int code = read_slots(f, 0, second.from, NULL, err);
+    if (is_large) {
+        pthread_join(thread, NULL);
+        code = code || !second.code ? code : tw_fail(err, second.code, "%s", second.err.message);
+    }
+    return code;
+}
+
+int tw_saved_read_pages(const struct tw_saved *f, const struct tw_saved_sink *sink, tw_error *err) {
+    return sink ? read_slots(f, 0, f->n_slots, sink, err) : check_slots(f, err);
 }
 
 int tw_saved_read(struct tw_saved *f, const struct tw_saved_sink *sink, tw_error *err) {

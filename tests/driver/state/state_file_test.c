@@ -380,6 +380,78 @@ static void a_file_that_changes_after_it_was_opened_is_noticed(void **state) {
     unlink(kit_path);
 }
 
+/* Large states are checked by two threads. */
+static void the_first_damage_is_reported(void **state) {
+    static const uint32_t slots[][2] = {{9, 9}, {1, 9}, {9, 1}};
+    tw_error err = {0};
+    tw_saved *file;
+    char expected[64];
+    (void)state;
+    saved_sequence_init(&s, 12, 98304);
+    saved_sequence_feed(&s, 0, 640, 1);
+    s.in_place = calloc(1, 98304);
+    assert_non_null(s.in_place);
+    for (size_t i = 0; i < 3; i++) {
+        unlink(kit_path);
+        kit_save(&s);
+        kit_expect(&s);
+        int fd = open(kit_path, O_RDWR);
+        for (uint32_t k = 0; k < 2; k++) {
+            off_t at = (off_t)(s.sizes.first_cell + slots[i][k] * s.sizes.cell_bytes + 12345);
+            assert_int_equal(pwrite(fd, "x", 1, at), 1);
+        }
+        close(fd);
+        uint32_t first = slots[i][0] < slots[i][1] ? slots[i][0] : slots[i][1];
+        snprintf(expected, sizeof expected, "positions %u to %u: damaged", first * 64,
+                 first * 64 + 63);
+        fails(tw_saved_open(kit_path, &s.schema, TW_SAVED_WHOLE, &file, &err), TW_E_HASH, &err,
+              expected);
+    }
+    free((void *)(uintptr_t)s.in_place);
+    unlink(kit_path);
+}
+
+/* A sink may say where a page is to be read to. */
+struct memory {
+    uint8_t *pages;
+    uint32_t n;
+};
+
+static void *place(void *ctx, uint32_t slot, uint32_t tensor, uint32_t instance) {
+    struct memory *m = ctx;
+    return instance == 1 ? NULL : m->pages + ((slot * 2 + tensor) * 3 + instance) * 200;
+}
+
+static int placed(void *ctx, uint32_t slot, uint32_t tensor, uint32_t instance, const void *bytes,
+                  tw_error *err) {
+    struct memory *m = ctx;
+    uint8_t expected[200];
+    (void)err;
+    saved_sequence_page(&s, slot, tensor, instance, expected);
+    assert_memory_equal(bytes, expected, sizeof expected);
+    assert_true(instance == 1 || bytes == place(ctx, slot, tensor, instance));
+    m->n++;
+    return 0;
+}
+
+static void pages_are_read_to_their_place(void **state) {
+    tw_error err = {0};
+    tw_saved *file;
+    (void)state;
+    saved_sequence_init(&s, 3, 200);
+    saved_sequence_feed(&s, 0, 200, 1);
+    kit_save(&s);
+    struct memory m = {calloc(24, 200), 0};
+    struct tw_saved_sink sink = {placed, &m, place};
+    assert_non_null(m.pages);
+    assert_int_equal(tw_saved_open(kit_path, &s.schema, TW_SAVED_INDEX, &file, &err), 0);
+    assert_int_equal(tw_saved_read(file, &sink, &err), 0);
+    assert_int_equal(m.n, 24);
+    tw_saved_close(file);
+    free(m.pages);
+    unlink(kit_path);
+}
+
 /* ---- the public functions ---- */
 
 static void a_file_is_described(void **state) {
@@ -437,6 +509,8 @@ int main(void) {
         cmocka_unit_test(a_reader_sees_one_save_or_the_next),
         cmocka_unit_test(a_save_waits_for_a_reader),
         cmocka_unit_test(a_file_that_changes_after_it_was_opened_is_noticed),
+        cmocka_unit_test(the_first_damage_is_reported),
+        cmocka_unit_test(pages_are_read_to_their_place),
         cmocka_unit_test(a_file_is_described),
     };
     return cmocka_run_group_tests_name("state_file", tests, kit_begin, kit_end);
