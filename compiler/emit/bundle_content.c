@@ -175,6 +175,9 @@ static int make_texts(struct tw_emit_layout *layout, tw_error *err) {
     if (rc == 0 && spec->origin) {
         rc = copy_content(layout, TW_SEC_ORIGIN, spec->origin, strlen(spec->origin) + 1, err);
     }
+    if (rc == 0 && spec->identity) {
+        rc = copy_content(layout, TW_SEC_IDENTITY, spec->identity, TW_HASH_BYTES, err);
+    }
     return rc;
 }
 

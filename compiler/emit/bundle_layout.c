@@ -85,7 +85,7 @@ static bool has_section(const struct tw_emit_spec *spec, enum tw_section_id id, 
     return required || (id == TW_SEC_VOCAB && spec->vocab_bytes != 0) ||
            (id == TW_SEC_CERT && spec->certificate_bytes != 0) ||
            (id == TW_SEC_PLAN && spec->plan) || (id == TW_SEC_CHAT && spec->chat) ||
-           (id == TW_SEC_ORIGIN && spec->origin);
+           (id == TW_SEC_ORIGIN && spec->origin) || (id == TW_SEC_IDENTITY && spec->identity);
 }
 
 static uint32_t add_part(struct tw_emit_layout *layout, const char *name, uint32_t type,

@@ -38,6 +38,7 @@ struct tw_emit_spec {
     size_t certificate_bytes;
     const char *plan, *origin; /* text, or NULL */
     const char *chat;          /* the chat template, or NULL */
+    const uint8_t *identity;   /* TW_HASH_BYTES (compiler/graph/identity.h), or NULL */
     /* Writes bytes [offset, offset + size) of the packed tensor to dst. Called in ascending order
      * of offset, for pieces of at most 8 MiB (multiples of 64 except the last). Returns 0 or an
      * error code with *err set, which ends the writing. */

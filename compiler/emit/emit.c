@@ -6,6 +6,7 @@
 #include "compiler/emit/emit.h"
 
 #include "compiler/emit/fill.h"
+#include "compiler/graph/identity.h"
 #include "loader/base/assert.h"
 #include "loader/base/text_filter.h"
 #include "tilewright/tilewright.h"
@@ -233,7 +234,10 @@ int tw_emit_bundle(const struct tw_emit_input *in, const struct tw_emit_spec *bo
     spec.fill = fill;
     spec.progress = progress;
     spec.ctx = &w;
-    int rc = tw_bundle_write(path, &spec, err);
+    uint8_t identity[TW_HASH_BYTES];
+    int rc = tw_graph_identity(in->graph, identity, err);
+    spec.identity = identity;
+    rc = rc ? rc : tw_bundle_write(path, &spec, err);
     free(origin);
     return rc;
 }

@@ -28,6 +28,8 @@
  *   .tw.plan          text: the chosen plan and its prices
  *   .tw.cert          the programs' order certificates (loader/order/certificate.h), or absent
  *   .tw.signature     reserved; absent or empty
+ *   .tw.identity      TW_HASH_BYTES bytes: what the programs compute, equal for all targets and
+ *                     context lengths, or absent; states can be restored where it is equal
  *   .symtab .strtab .shstrtab
  *                     every tensor instance as a sized global OBJECT symbol in its section
  *   .tw.types         one struct tw_symbol_type per symbol, same index as .symtab: role and dtype.
@@ -93,7 +95,8 @@ extern "C" {
     X(ORIGIN, ".tw.origin", SHT_PROGBITS, 0, 0)                     \
     X(INIT, ".tw.init", SHT_PROGBITS, 0, 0)                         \
     X(CERT, ".tw.cert", SHT_PROGBITS, 0, 0)                         \
-    X(SIGNATURE, ".tw.signature", SHT_PROGBITS, 0, 0)
+    X(SIGNATURE, ".tw.signature", SHT_PROGBITS, 0, 0)               \
+    X(IDENTITY, ".tw.identity", SHT_PROGBITS, 0, 0)
 
 enum tw_section_id {
 #define TW_X(id, name, type, flags, required) TW_SEC_##id,

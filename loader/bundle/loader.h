@@ -57,6 +57,7 @@ struct tw_bundle {
     struct tw_certificate *certificates; /* of each program; NULL if opened with NO_RULES */
     const char *plan, *origin;           /* text, NUL-terminated or NULL */
     const char *chat;                    /* the chat template, likewise; untrusted */
+    const uint8_t *identity;             /* TW_HASH_BYTES: what is computed; NULL: not known */
     void *owner;
 };
 

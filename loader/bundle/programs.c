@@ -29,7 +29,13 @@ static int read_texts(struct tw_bundle *bundle, tw_error *err) {
     bundle->vocab_bytes = (size_t)size;
     int rc = read_text(bundle, TW_SEC_PLAN, ".tw.plan", &bundle->plan, err);
     rc = rc ? rc : read_text(bundle, TW_SEC_CHAT, ".tw.chat", &bundle->chat, err);
-    return rc ? rc : read_text(bundle, TW_SEC_ORIGIN, ".tw.origin", &bundle->origin, err);
+    rc = rc ? rc : read_text(bundle, TW_SEC_ORIGIN, ".tw.origin", &bundle->origin, err);
+    bundle->identity = tw_elf_content(&tw_owner(bundle)->elf, TW_SEC_IDENTITY, &size);
+    if (rc == 0 && bundle->identity && size != TW_HASH_BYTES) {
+        rc = tw_fail(err, TW_E_FORMAT, "%s: .tw.identity: has %llu bytes, expected %u",
+                     bundle->path, (unsigned long long)size, TW_HASH_BYTES);
+    }
+    return rc;
 }
 
 static int read_strings(const struct tw_bundle *bundle, const char **out, uint32_t *bytes,
