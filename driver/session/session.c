@@ -32,7 +32,7 @@ static int check_options(const struct tw_deployment *d, const struct tw_session_
     return 0;
 }
 
-static int check_usable(const struct tw_session *s, tw_error *err) {
+int tw_session_check_usable(const struct tw_session *s, tw_error *err) {
     int code = tw_session_check_reset(s, err);
     return code || !s->broken
                ? code
@@ -60,6 +60,10 @@ static int begin(tw_deployment *d, const struct tw_session_options *o, struct tw
     s->logits_copy = calloc(s->n_vocab, sizeof *s->logits_copy);
     int code = s->logits_copy ? tw_session_make_pages(s, err)
                               : tw_fail(err, TW_E_NOMEM, "session: out of memory");
+    s->ids = code ? NULL : calloc(s->n_ctx, sizeof *s->ids);
+    if (!code && !s->ids) {
+        code = tw_fail(err, TW_E_NOMEM, "session: out of memory");
+    }
     return code ? code : tw_executor_get(s, err);
 }
 
@@ -88,7 +92,7 @@ int tw_session_fork(const tw_session *session, tw_session **out, tw_error *err) 
     const struct tw_session *from = session;
     struct tw_session *s;
     int code = TW_NEED_2(err, session, out);
-    code = code ? code : check_usable(from, err);
+    code = code ? code : tw_session_check_usable(from, err);
     if (code) {
         return code;
     }
@@ -105,6 +109,7 @@ int tw_session_fork(const tw_session *session, tw_session **out, tw_error *err) 
     }
     tw_session_share_pages(s, from);
     s->position = from->position;
+    memcpy(s->ids, from->ids, from->position * sizeof *s->ids);
     s->text = from->text;
     if (from->logits) {
         memcpy(s->logits_copy, from->logits, s->n_vocab * sizeof *s->logits_copy);
@@ -122,6 +127,7 @@ void tw_session_destroy(tw_session *s) {
     tw_executor_put(s);
     tw_deployment_destroy(s->deployment);
     free(s->logits_copy);
+    free(s->ids);
     free(s);
 }
 
@@ -149,7 +155,7 @@ int tw_session_get_info(const tw_session *session, struct tw_session_info *info,
 
 int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_t n,
                           tw_error *err) {
-    int code = check_usable(s, err);
+    int code = tw_session_check_usable(s, err);
     if (code) {
         return code;
     }

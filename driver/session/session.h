@@ -94,6 +94,7 @@ struct tw_session {
     enum tw_mode mode;
     uint32_t n_vocab, n_ctx, chunk;
     uint32_t position;
+    uint32_t *ids; /* n_ctx: the sequence, up to its position */
     uint64_t steps;
     bool broken; /* a step failed or was cancelled: the state is undefined */
     struct session_pages pages;
@@ -137,6 +138,9 @@ void tw_session_free_pages(struct tw_session *s);
 int tw_session_own_pages(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err);
 /* Gives a new session the pages of another, of the same deployment and context. */
 void tw_session_share_pages(struct tw_session *s, const struct tw_session *from);
+/* Gives the session n pages, which its holder has taken, instead of those that it has, which it
+ * gives back. */
+void tw_session_replace_pages(struct tw_session *s, const uint32_t *pages, uint32_t n);
 /* Gives back the pages of the positions from `position` on. */
 void tw_session_drop_pages(struct tw_session *s, uint32_t position);
 /* Sees to it that the program's table is the session's. Under the executor's lock. Errors: those of
@@ -167,6 +171,8 @@ void tw_session_unload_program(struct tw_executor *x, struct session_program *p)
 static inline int tw_session_check_reset(const struct tw_session *s, tw_error *err) {
     return tw_device_check_reset(s->deployment->device, s->deployment->resets, err);
 }
+/* The same, and FAULT if an earlier step failed. */
+int tw_session_check_usable(const struct tw_session *s, tw_error *err);
 /* Checks whether n tokens can be fed. Errors: USAGE, FAULT (an earlier step failed), CONTEXT_FULL,
  * RANGE. */
 int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_t n, tw_error *err);

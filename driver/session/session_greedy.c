@@ -182,6 +182,10 @@ static int run(struct tw_session *s, uint32_t id, const struct tw_greedy_options
         uint32_t n = s->tokens.head.n_tokens; /* each of them took a step */
         memcpy(tokens, s->tokens.id, n * sizeof *tokens);
         *n_tokens = n;
+        if (n) { /* the last one was not fed */
+            s->ids[s->position] = id;
+            memcpy(s->ids + s->position + 1, tokens, (n - 1) * sizeof *tokens);
+        }
         s->position += n;
         s->steps += n;
         tw_session_report(s, n, n, false);

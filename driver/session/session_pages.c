@@ -78,6 +78,15 @@ static void note_change(struct tw_session *s, uint32_t slot) {
     }
 }
 
+void tw_session_replace_pages(struct tw_session *s, const uint32_t *pages, uint32_t n) {
+    pthread_mutex_lock(&s->executor->lock);
+    tw_session_drop_pages(s, 0);
+    memcpy(s->pages.page, pages, n * sizeof *pages);
+    s->pages.n = n;
+    note_change(s, 0);
+    pthread_mutex_unlock(&s->executor->lock);
+}
+
 /* Notes whose table is at the address of p's; programs may have it in common. */
 static void set_owner(struct tw_session *s, const struct session_program *p,
                       const struct tw_session *owner) {

@@ -232,6 +232,7 @@ int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error
     if (code) {
         return code;
     }
+    memcpy(s->ids + s->position, ids, n * sizeof *ids);
     bool prompt = n > 1;
     while (!code && n) {
         size_t taken = 0;
@@ -322,6 +323,7 @@ int tw_session_score(tw_session *session, const uint32_t *ids, size_t n, float *
     uint32_t most = s->executor->score.rows, chunk = s->options.chunk;
     most = chunk && chunk < most ? chunk : most;
     code = take_pages(s, n, err);
+    memcpy(s->ids + s->position, ids, n * sizeof *ids);
     while (!code && n) {
         uint32_t rows = n < most ? (uint32_t)n : most;
         if (tw_session_stopped(s)) {

@@ -103,7 +103,7 @@ int tw_saved_read_parts(const struct tw_saved *f, uint64_t at, struct iovec *par
     return 0;
 }
 
-int tw_saved_read_at(const struct tw_saved *f, uint64_t at, void *to, uint64_t n, tw_error *err) {
+static int read_at(const struct tw_saved *f, uint64_t at, void *to, uint64_t n, tw_error *err) {
     struct iovec part = {to, (size_t)n};
     return n ? tw_saved_read_parts(f, at, &part, 1, err) : 0;
 }
@@ -175,7 +175,7 @@ static int read_commit(struct tw_saved *f, tw_error *err) {
         return tw_fail(err, TW_E_TRUNCATED, "%s: the file is empty", f->name);
     }
     memset(c, 0, sizeof c);
-    int code = tw_saved_read_at(f, 0, c, n, err);
+    int code = read_at(f, 0, c, n, err);
     if (code) {
         return code;
     }
@@ -194,7 +194,7 @@ static int read_schema(struct tw_saved *f, tw_error *err) {
         return tw_fail(err, TW_E_RANGE, "%s: the schema has %u bytes, expected %u to %zu", f->name,
                        n, TW_SAVED_SCHEMA_HEAD, sizeof f->schema);
     }
-    int code = tw_saved_read_at(f, TW_SAVED_SCHEMA_OFFSET, &f->schema, n, err);
+    int code = read_at(f, TW_SAVED_SCHEMA_OFFSET, &f->schema, n, err);
     if (code) {
         return code;
     }
@@ -255,8 +255,8 @@ static uint32_t token_at(const struct tw_saved *f, const uint8_t *tail, uint32_t
 static int read_tail(struct tw_saved *f, uint32_t cell, uint8_t *buffer, tw_error *err) {
     const struct tw_saved_sizes *s = &f->sizes;
     struct tw_saved_tail t;
-    int code = tw_saved_read_at(f, s->first_cell + cell * s->cell_bytes + s->pages_bytes, buffer,
-                                s->tail_bytes, err);
+    int code = read_at(f, s->first_cell + cell * s->cell_bytes + s->pages_bytes, buffer,
+                       s->tail_bytes, err);
     if (code) {
         return code;
     }

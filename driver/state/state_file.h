@@ -64,11 +64,12 @@ int tw_saved_write(const char *path, const struct tw_saved_schema *schema, const
                    const struct tw_saved_calls *calls, struct tw_saved_result *saved,
                    tw_error *err);
 
-/* The same bytes as a new file's in *bytes, which the caller frees; *size of them. Errors: USAGE,
- * RANGE, NOMEM. */
+/* Writes the same bytes as a new file has to bytes[0..capacity) if that is enough, and sets *size
+ * to their number in any case; `bytes` may be NULL if capacity is 0. Errors: USAGE, RANGE, NOMEM;
+ * those of the source. */
 int tw_saved_write_memory(const struct tw_saved_schema *schema, const uint32_t *tokens, uint32_t n,
-                          const struct tw_saved_source *source, uint8_t **bytes, uint64_t *size,
-                          tw_error *err);
+                          const struct tw_saved_source *source, void *bytes, uint64_t capacity,
+                          uint64_t *size, tw_error *err);
 
 /* ---- reading ---- */
 
@@ -81,8 +82,8 @@ struct tw_saved_sink {
     int (*page)(void *ctx, uint32_t slot, uint32_t tensor, uint32_t instance, const void *bytes,
                 tw_error *err);
     void *ctx;
-    /* Or NULL. Where the page is to be read to, before it is checked; `bytes` is then that. NULL: to
-     * a buffer of the reader. */
+    /* Or NULL. Where the page is to be read to, before it is checked; `bytes` is then that. NULL:
+     * to a buffer of the reader. */
     void *(*place)(void *ctx, uint32_t slot, uint32_t tensor, uint32_t instance);
 };
 

@@ -31,8 +31,7 @@ struct tw_saved *tw_saved_new(const char *path, int fd, const void *memory, uint
 /* Reads and checks it to that depth, as tw_saved_open(). */
 int tw_saved_load(struct tw_saved *f, const struct tw_saved_schema *expected,
                   enum tw_saved_depth depth, tw_error *err);
-/* Reads bytes of the file, into one place or several, which it changes. Errors: TRUNCATED, IO. */
-int tw_saved_read_at(const struct tw_saved *f, uint64_t at, void *to, uint64_t n, tw_error *err);
+/* Reads bytes of the file into the parts, which it changes. Errors: TRUNCATED, IO. */
 int tw_saved_read_parts(const struct tw_saved *f, uint64_t at, struct iovec *parts, uint32_t n,
                         tw_error *err);
 /* Reads and checks every page; `sink` may be NULL. */

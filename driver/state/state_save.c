@@ -420,23 +420,18 @@ int tw_saved_write(const char *path, const struct tw_saved_schema *schema, const
 }
 
 int tw_saved_write_memory(const struct tw_saved_schema *schema, const uint32_t *tokens, uint32_t n,
-                          const struct tw_saved_source *source, uint8_t **bytes, uint64_t *size,
-                          tw_error *err) {
+                          const struct tw_saved_source *source, void *bytes, uint64_t capacity,
+                          uint64_t *size, tw_error *err) {
     tw_error own = {0};
     struct save s = {.schema = schema, .tokens = tokens, .n = n};
     err = err ? err : &own;
     int code = begin(&s, "saved state", source, err);
-    s.w.memory = code ? NULL : malloc(file_bytes(&s, s.n_slots));
-    if (!code && !s.w.memory) {
-        code = tw_fail(err, TW_E_NOMEM, "out of memory for a saved state of %u tokens", n);
-    }
-    code = code ? code : write_new(&s, err);
+    uint64_t need = code ? 0 : file_bytes(&s, s.n_slots);
+    s.w.memory = bytes;
+    code = code || need > capacity ? code : write_new(&s, err);
     end(&s);
-    if (code) {
-        free(s.w.memory);
-        return code;
+    if (!code) {
+        *size = need;
     }
-    *bytes = s.w.memory;
-    *size = s.result.file_bytes;
-    return 0;
+    return code;
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Saved states of sequences, tilewright-state(5), as files: what is in them, and their removal.
- * Needs no device and no model. Part of the public API; the conventions are those of tilewright.h.
+ * Saving the state of a session and restoring it, also by another process, on another target or
+ * number of threads, with the same bits; and saved states as files, tilewright-state(5), for which
+ * neither a device nor a model is needed. Part of the public API; the conventions are those of
+ * tilewright.h.
  */
 #ifndef TILEWRIGHT_STATE_H
 #define TILEWRIGHT_STATE_H
@@ -11,6 +13,49 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- sessions ---- */
+
+struct tw_session_saved {
+    uint32_t size;
+    uint32_t n_tokens;      /* of the sequence */
+    uint32_t appended;      /* 1: the file had a beginning of the sequence, and got what was new */
+    uint64_t written_bytes; /* 0: it had all of it */
+    uint64_t file_bytes;
+};
+
+/* Saves the session's sequence, its tokens and their state, at `path`. If the sequence continues
+ * the one that is saved there, what is new is appended; otherwise that file is replaced; a file
+ * that is no saved state is not. If it fails, or the process dies, the file holds what it held
+ * before. `saved` may be NULL. The file is for this user only (mode 0600), and never written
+ * through a symbolic link. Errors: USAGE (no tokens; the file is no saved state), UNSUPPORTED (the
+ * bundle does not keep its state in pages: compile the model again), FAULT (an earlier step
+ * failed), IO, NOSPACE (need). */
+int tw_session_save(const tw_session *session, const char *path, struct tw_session_saved *saved,
+                    tw_error *err);
+/* Saves it in bytes[0..capacity) if that is enough, and sets *size to the bytes that it takes in
+ * any case. `bytes` may be NULL if capacity is 0. */
+int tw_session_save_memory(const tw_session *session, void *bytes, size_t capacity, size_t *size,
+                           tw_error *err);
+
+/* Makes a saved sequence the session's: *n_tokens (may be NULL) of them, which is then its
+ * position. The next tokens fed continue it; nothing of it is computed again. As after a rewind
+ * there are no logits before that. Everything is checked before the device is written to, and the
+ * session has its former sequence until all of the saved one is on the device; so after an error it
+ * goes on as if nothing had been asked. Errors: IO, FORMAT, TRUNCATED, HASH (damaged: where),
+ * UNSUPPORTED (of another model, element type of the caches or version: names both; or as above),
+ * CONTEXT_FULL (it is longer than the session's context), NOMEM (out of pages of state: who holds
+ * them), FAULT. */
+int tw_session_restore(tw_session *session, const char *path, uint32_t *n_tokens, tw_error *err);
+/* The same from bytes[0..size), which must not change meanwhile. */
+int tw_session_restore_memory(tw_session *session, const void *bytes, size_t size,
+                              uint32_t *n_tokens, tw_error *err);
+
+/* Stores the first `capacity` tokens of the session's sequence in `ids`, and returns how many it
+ * has. `ids` may be NULL if capacity is 0; 0 if `session` is NULL. */
+size_t tw_session_tokens(const tw_session *session, uint32_t *ids, size_t capacity);
+
+/* ---- files ---- */
 
 struct tw_state_info {
     uint32_t size;

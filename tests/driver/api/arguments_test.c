@@ -9,6 +9,7 @@
 #include "tilewright/compile.h"
 #include "tilewright/emulate.h"
 #include "tilewright/program.h"
+#include "tilewright/state.h"
 
 #include <math.h>
 #include <signal.h>
@@ -282,6 +283,35 @@ static void steps(void) {
     tw_session_interrupt(NULL);
 }
 
+static void states(void) {
+    struct tw_session_saved saved = {.size = 0};
+    struct tw_state_info info = {.size = 0}, good = {.size = sizeof good};
+    char byte;
+    size_t size;
+    uint32_t id = 1;
+    const char *path = "/tmp/tw-arguments.twstate"; /* is not created */
+    REFUSED(tw_session_save(NULL, path, NULL, &err));
+    REFUSED(tw_session_save(rig.session, NULL, NULL, &err));
+    REFUSED(tw_session_save(rig.session, path, NULL, &err)); /* no tokens */
+    REFUSED(tw_session_save_memory(NULL, &byte, 1, &size, &err));
+    REFUSED(tw_session_save_memory(rig.session, &byte, 1, NULL, &err));
+    REFUSED(tw_session_save_memory(rig.session, NULL, 1, &size, &err));
+    REFUSED(tw_session_restore(NULL, path, NULL, &err));
+    REFUSED(tw_session_restore(rig.session, NULL, NULL, &err));
+    REFUSED(tw_session_restore_memory(NULL, &byte, 1, NULL, &err));
+    REFUSED(tw_session_restore_memory(rig.session, NULL, 1, NULL, &err));
+    assert_int_equal(tw_session_restore_memory(rig.session, &byte, 0, NULL, NULL), TW_E_TRUNCATED);
+    assert_int_equal(tw_session_tokens(NULL, &id, 1), 0);
+    REFUSED(tw_state_file_info(NULL, 0, &good, &err));
+    REFUSED(tw_state_file_info(path, 0, NULL, &err));
+    REFUSED(tw_state_file_info(path, 0, &info, &err));
+    REFUSED(tw_state_file_info(path, 1u << 31, &good, &err));
+    REFUSED(tw_state_file_remove(NULL, &err));
+    assert_int_equal(tw_session_feed(rig.session, &id, 1, &err), 0);
+    REFUSED(tw_session_save(rig.session, path, &saved, &err));
+    assert_int_equal(tw_session_rewind(rig.session, 0, &err), 0);
+}
+
 static void greedy_runs(void) {
     struct tw_greedy_options o = {.size = sizeof o, .n = 1};
     enum tw_stop_reason reason;
@@ -401,6 +431,8 @@ static const struct group {
                "tw_session_get_info"},
     {steps, "tw_session_feed tw_session_score tw_session_logits tw_session_position "
             "tw_session_rewind tw_session_interrupt"},
+    {states, "tw_session_save tw_session_save_memory tw_session_restore "
+             "tw_session_restore_memory tw_session_tokens tw_state_file_info tw_state_file_remove"},
     {greedy_runs, "tw_session_run_greedy"},
     {generation, "tw_generate"},
     {file_guards, "tw_guard_files"},
@@ -435,7 +467,7 @@ static void the_walk_covers_every_declared_function(void **state) {
     char name[128];
     uint32_t n = 0;
     FILE *list = popen("tools/mk/declared tilewright/tilewright.h tilewright/compile.h "
-                       "tilewright/emulate.h tilewright/program.h",
+                       "tilewright/emulate.h tilewright/program.h tilewright/state.h",
                        "r");
     assert_non_null(list);
     for (; fscanf(list, "%127s", name) == 1; n++) {

@@ -60,8 +60,7 @@ static void ids_of_every_width_come_back(void **state) {
 }
 
 static void memory_holds_what_a_file_does(void **state) {
-    uint8_t *bytes;
-    uint64_t n;
+    uint64_t n = 0, again = 0;
     size_t n_file;
     tw_error err = {0};
     tw_saved *file;
@@ -69,7 +68,16 @@ static void memory_holds_what_a_file_does(void **state) {
     saved_sequence_init(&s, 3, 200);
     saved_sequence_feed(&s, 0, 150, 9);
     struct tw_saved_source source = saved_sequence_source(&s);
-    assert_int_equal(tw_saved_write_memory(&s.schema, s.tokens, s.n, &source, &bytes, &n, &err), 0);
+    assert_int_equal(tw_saved_write_memory(&s.schema, s.tokens, s.n, &source, NULL, 0, &n, &err),
+                     0);
+    uint8_t *bytes = calloc(1, n);
+    assert_non_null(bytes);
+    assert_int_equal(
+        tw_saved_write_memory(&s.schema, s.tokens, s.n, &source, bytes, n - 1, &again, &err), 0);
+    assert_int_equal(again, n);
+    assert_int_equal(bytes[0], 0); /* not enough: nothing is written */
+    assert_int_equal(
+        tw_saved_write_memory(&s.schema, s.tokens, s.n, &source, bytes, n, &again, &err), 0);
     assert_int_equal(tw_saved_open_memory(bytes, n, &s.schema, TW_SAVED_WHOLE, &file, &err), 0);
     assert_true(saved_sequence_equal(&s, file));
     tw_saved_close(file);

@@ -252,13 +252,15 @@ static void pages_cells_and_tails_that_change_places(void **state) {
 /* Parts of another state of the same model in this one. */
 static void parts_of_another_state(void **state) {
     struct saved_sequence o = s;
-    uint8_t *other;
+    uint8_t *other = malloc(n_good);
     uint64_t n;
     tw_error err = {0};
     (void)state;
+    assert_non_null(other);
     saved_sequence_feed(&o, 0, 300, 9);
     struct tw_saved_source source = saved_sequence_source(&o);
-    assert_int_equal(tw_saved_write_memory(&o.schema, o.tokens, o.n, &source, &other, &n, &err), 0);
+    assert_int_equal(
+        tw_saved_write_memory(&o.schema, o.tokens, o.n, &source, other, n_good, &n, &err), 0);
     assert_int_equal(n, n_good); /* five cells each */
     for (uint64_t from = 0; from < n; from += 64) {
         for (uint64_t length = 64; length <= 512; length *= 2) {
