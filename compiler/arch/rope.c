@@ -12,15 +12,6 @@
  * does. */
 #define CTX_STEP 256u
 
-/* Llama 3.1's model card: wavelengths longer than original_ctx/low are divided by the factor, those
- * shorter than original_ctx/high are kept, those between are interpolated. */
-static double llama3(const struct tw_hparams *h, double freq) {
-    double turns = h->rope_original_ctx * freq / (2.0 * PI);
-    double low = (double)h->rope_low_freq_factor, high = (double)h->rope_high_freq_factor;
-    double smooth = turns <= low ? 0.0 : turns >= high ? 1.0 : (turns - low) / (high - low);
-    return (1.0 - smooth) * freq / (double)h->rope_factor + smooth * freq;
-}
-
 /* The dimension that makes `turns` turns in the original context. */
 static double yarn_dim(const struct tw_hparams *h, double turns) {
     return h->rope_dims * log(h->rope_original_ctx / (turns * 2.0 * PI)) /
@@ -40,8 +31,6 @@ static double scaled(const struct tw_hparams *h, uint32_t i, double freq) {
     switch (h->rope_scaling) {
     case TW_ROPE_SCALING_LINEAR:
         return freq / (double)h->rope_factor;
-    case TW_ROPE_SCALING_LLAMA3:
-        return llama3(h, freq);
     case TW_ROPE_SCALING_YARN:
         return yarn(h, i, freq);
     case TW_ROPE_SCALING_NONE:

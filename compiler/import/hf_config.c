@@ -208,8 +208,10 @@ static int read_rope_base(struct tw_hf_config *c) {
     return 0;
 }
 
-/* The divisors of the frequencies that llama3's scaling comes to, in double and then rounded, as
- * the converter computes them. */
+/* The divisors of the frequencies that Llama 3.1's scaling comes to: wavelengths longer than
+ * original/low are divided by the factor, those shorter than original/high are kept, those between
+ * are interpolated. In double and then rounded, as the converter computes them: of a GGUF file they
+ * are the tensor rope_freqs.weight. */
 static int make_llama3(const struct tw_hf_config *c) {
     float factor = 8, low = 1, high = 4;
     uint64_t original = 8192;

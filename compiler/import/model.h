@@ -19,6 +19,9 @@
 struct tw_model_tensor {
     const char *name; /* GGUF names: token_embd.weight, blk.0.attn_q.weight, ... */
     uint32_t rows, cols;
+    uint32_t part,
+        layer;           /* which of the decoder (enum tw_part, decoder_parts.h), 0 without layer */
+    bool bias;           /* of that part, not its weight */
     enum tw_dtype dtype; /* one of TW_WEIGHT_DTYPES */
     bool converted;      /* it is compiled as `to`, not as it is stored (tw_model_convert) */
     enum tw_dtype to;
@@ -45,8 +48,7 @@ static inline uint32_t tw_model_source_row(uint32_t r, uint32_t head_rows) {
 enum tw_rope_scaling {
     TW_ROPE_SCALING_NONE = 0,
     TW_ROPE_SCALING_LINEAR = 1,
-    TW_ROPE_SCALING_LLAMA3 = 2,
-    TW_ROPE_SCALING_YARN = 3
+    TW_ROPE_SCALING_YARN = 2
 };
 
 /* Pairs of a head's dimensions that rotate together. */
@@ -100,11 +102,10 @@ struct tw_hparams {
     uint32_t rope_dims; /* rotated dimensions of a head, even, <= head_dim */
     enum tw_rope_pairing rope_pairing;
     enum tw_rope_scaling rope_scaling;
-    float rope_factor;                                 /* LINEAR, LLAMA3, YARN */
-    float rope_low_freq_factor, rope_high_freq_factor; /* LLAMA3 */
-    float rope_beta_fast, rope_beta_slow;              /* YARN */
-    float rope_magnitude;                              /* of the rotated numbers; 0: 1 */
-    uint32_t rope_original_ctx;                        /* LLAMA3, YARN, long factors */
+    float rope_factor;                    /* LINEAR, YARN */
+    float rope_beta_fast, rope_beta_slow; /* YARN */
+    float rope_magnitude;                 /* of the rotated numbers; 0: 1 */
+    uint32_t rope_original_ctx;           /* YARN, long factors */
     /* rope_dims/2 divisors of the frequencies (GGUF rope_freqs.weight, or
      * rope_factors_short.weight), or NULL; and those for contexts above rope_original_ctx
      * (rope_factors_long.weight) */

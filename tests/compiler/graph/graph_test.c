@@ -345,36 +345,6 @@ static void linear_scaling_divides_all_frequencies(void **state) {
     expect_frequencies(f, &h, expected, 16);
 }
 
-/* Elements 0 to 7 have short wavelengths and are kept, 8 is interpolated, the others are divided by
- * 8. */
-static void llama3_scaling_keeps_short_waves_and_stretches_long_ones(void **state) {
-    struct model_fixture *f = *state;
-    static const float expected[16] = {1,
-                                       0.440366596f,
-                                       0.193922743f,
-                                       0.0853971019f,
-                                       0.0376060307f,
-                                       0.0165604409f,
-                                       0.00729266461f,
-                                       0.00321144611f,
-                                       0.000524846138f,
-                                       7.78465546e-05f,
-                                       3.42810235e-05f,
-                                       1.50962169e-05f,
-                                       6.64786967e-06f,
-                                       2.92749996e-06f,
-                                       1.28917316e-06f,
-                                       5.6770881e-07f};
-    struct tw_hparams h = f->model.h;
-    h.rope_theta = 500000;
-    h.rope_scaling = TW_ROPE_SCALING_LLAMA3;
-    h.rope_factor = 8;
-    h.rope_low_freq_factor = 1;
-    h.rope_high_freq_factor = 4;
-    h.rope_original_ctx = 8192;
-    expect_frequencies(f, &h, expected, 16);
-}
-
 static void frequency_factors_divide_each_frequency(void **state) {
     struct model_fixture *f = *state;
     static const float factors[16] = {1, 1.5f, 2, 2.5f, 3, 3.5f, 4, 4.5f,
@@ -459,7 +429,6 @@ int main(void) {
         TEST(unscaled_frequencies_are_powers_of_theta),
         TEST(frequencies_of_partly_rotated_heads_count_the_rotated_dimensions),
         TEST(linear_scaling_divides_all_frequencies),
-        TEST(llama3_scaling_keeps_short_waves_and_stretches_long_ones),
         TEST(frequency_factors_divide_each_frequency),
         TEST(an_unknown_architecture_is_refused_by_name),
         TEST(an_odd_or_huge_head_dimension_is_refused),

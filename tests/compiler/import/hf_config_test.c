@@ -89,6 +89,41 @@ static void numbers_of_yarn_become_keys(void **state) {
                    "truncate of rope_scaling is false");
 }
 
+/* Elements 0 to 7 have short wavelengths and are kept, 8 is interpolated, the others are divided by
+ * 8. */
+static void llama3_scaling_keeps_short_waves_and_stretches_long_ones(void **state) {
+    (void)state;
+    static const float expected[16] = {1,
+                                       0.440366596f,
+                                       0.193922743f,
+                                       0.0853971019f,
+                                       0.0376060307f,
+                                       0.0165604409f,
+                                       0.00729266461f,
+                                       0.00321144611f,
+                                       0.000524846138f,
+                                       7.78465546e-05f,
+                                       3.42810235e-05f,
+                                       1.50962169e-05f,
+                                       6.64786967e-06f,
+                                       2.92749996e-06f,
+                                       1.28917316e-06f,
+                                       5.6770881e-07f};
+    struct opened o;
+    read_config(&o, "llama",
+                ", \"head_dim\": 32, \"rope_theta\": 500000.0, \"rope_scaling\": {\"rope_type\": "
+                "\"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
+                "\"original_max_position_embeddings\": 8192}");
+    assert_int_equal(o.rc, 0);
+    for (int i = 0; i < 16; i++) {
+        double found = pow(500000.0, -i / 16.0) / (double)o.hf.rope_factors[i];
+        assert_true(fabs(found / (double)expected[i] - 1.0) < 2e-7);
+    }
+    tw_import_free(&o.memory);
+    expect_refused("llama", ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 0.5}",
+                   TW_E_RANGE, "rope_scaling has factor 0.5, low_freq_factor 1");
+}
+
 static void command_r_has_its_own_context_and_scale(void **state) {
     (void)state;
     expect_float("cohere", "", "command-r.logit_scale", 0.0625f);
@@ -205,6 +240,7 @@ static void tensors_of_the_part_for_images_are_left_out(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_of_yarn_become_keys),
+        cmocka_unit_test(llama3_scaling_keeps_short_waves_and_stretches_long_ones),
         cmocka_unit_test(command_r_has_its_own_context_and_scale),
         cmocka_unit_test(ministral_needs_yarn),
         cmocka_unit_test(norms_of_heads_become_f32),
