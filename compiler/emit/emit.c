@@ -137,14 +137,6 @@ static void progress(void *ctx, uint64_t done, uint64_t total) {
     }
 }
 
-/* Returns the minor version that brought an op, or products of floats with weights in blocks. */
-static uint32_t abi_minor(const struct tw_program *p, const struct tw_op *op) {
-    bool floats = op->code == TW_OP_MATMUL &&
-                  p->buffers[op->operand[TW_MATMUL_x].id].dtype == TW_DT_F32 &&
-                  tw_dtype_block_elems(op->operand[TW_MATMUL_dtype].id) > 1;
-    return floats ? 1 : tw_op_abi_minor(op->code);
-}
-
 /* Returns the lowest minor version of the machine that has all ops of the programs, whose streams
  * the compiler has just made. */
 static uint32_t min_abi_minor(const struct tw_program *programs, uint32_t n) {
@@ -155,7 +147,7 @@ static uint32_t min_abi_minor(const struct tw_program *programs, uint32_t n) {
             struct tw_op op;
             for (uint32_t at = 0; at < s->n_words && tw_op_decode(s->words, s->n_words, at, &op);
                  at += op.n_words) {
-                uint32_t own = abi_minor(&programs[i], &op);
+                uint32_t own = tw_op_abi_minor(&op, programs[i].buffers);
                 minor = own > minor ? own : minor;
             }
         }

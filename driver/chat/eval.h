@@ -8,6 +8,7 @@
 
 #include "driver/chat/ast.h"
 #include "driver/chat/lexer.h"
+#include "driver/chat/strings.h"
 
 #include <time.h>
 
@@ -158,5 +159,8 @@ int tw_jinja_run_loop_again(struct tw_jinja_render *r, const struct tw_jinja_loo
 /* A result, or NOMEM if the buffer failed. */
 int tw_jinja_finish_text(struct tw_jinja_render *r, const struct tw_jinja_buffer *b,
                          struct tw_jinja_value *out);
+/* The text in another case; `words`: tw_jinja_put_case (strings.h). */
+int tw_jinja_change_case(struct tw_jinja_render *r, struct tw_jinja_text text,
+                         enum tw_jinja_case to, bool words, struct tw_jinja_value *out);
 
 #endif

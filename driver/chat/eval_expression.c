@@ -46,6 +46,13 @@ int tw_jinja_finish_text(struct tw_jinja_render *r, const struct tw_jinja_buffer
     return b->failed ? tw_jinja_no_memory(r) : 0;
 }
 
+int tw_jinja_change_case(struct tw_jinja_render *r, struct tw_jinja_text text,
+                         enum tw_jinja_case to, bool words, struct tw_jinja_value *out) {
+    struct tw_jinja_buffer b = {.arena = r->arena};
+    tw_jinja_put_case(&b, text, to, words);
+    return tw_jinja_finish_text(r, &b, out);
+}
+
 static int name_length(struct tw_jinja_text name) {
     return name.n < 60 ? (int)name.n : 60;
 }

@@ -33,27 +33,20 @@ FILTER(run_trim) {
     return code;
 }
 
-static int change_case(struct tw_jinja_render *r, const struct tw_jinja_call *call,
-                       enum tw_jinja_case to, struct tw_jinja_value *out) {
-    struct tw_jinja_buffer b = {.arena = r->arena};
-    tw_jinja_put_case(&b, self_text(r, call), to, true);
-    return tw_jinja_finish_text(r, &b, out);
-}
-
 FILTER(run_upper) {
-    return change_case(r, call, TW_JINJA_UPPER, out);
+    return tw_jinja_change_case(r, self_text(r, call), TW_JINJA_UPPER, true, out);
 }
 
 FILTER(run_lower) {
-    return change_case(r, call, TW_JINJA_LOWER, out);
+    return tw_jinja_change_case(r, self_text(r, call), TW_JINJA_LOWER, true, out);
 }
 
 FILTER(run_title) {
-    return change_case(r, call, TW_JINJA_TITLE, out);
+    return tw_jinja_change_case(r, self_text(r, call), TW_JINJA_TITLE, true, out);
 }
 
 FILTER(run_capitalize) {
-    return change_case(r, call, TW_JINJA_CAPITALIZE, out);
+    return tw_jinja_change_case(r, self_text(r, call), TW_JINJA_CAPITALIZE, true, out);
 }
 
 FILTER(run_replace) {

@@ -44,27 +44,20 @@ METHOD(run_rstrip) {
     return strip(r, call, false, true, out);
 }
 
-static int change_case(struct tw_jinja_render *r, const struct tw_jinja_call *call,
-                       enum tw_jinja_case to, struct tw_jinja_value *out) {
-    struct tw_jinja_buffer b = {.arena = r->arena};
-    tw_jinja_put_case(&b, call->self.text, to, false);
-    return tw_jinja_finish_text(r, &b, out);
-}
-
 METHOD(run_upper) {
-    return change_case(r, call, TW_JINJA_UPPER, out);
+    return tw_jinja_change_case(r, call->self.text, TW_JINJA_UPPER, false, out);
 }
 
 METHOD(run_lower) {
-    return change_case(r, call, TW_JINJA_LOWER, out);
+    return tw_jinja_change_case(r, call->self.text, TW_JINJA_LOWER, false, out);
 }
 
 METHOD(run_title) {
-    return change_case(r, call, TW_JINJA_TITLE, out);
+    return tw_jinja_change_case(r, call->self.text, TW_JINJA_TITLE, false, out);
 }
 
 METHOD(run_capitalize) {
-    return change_case(r, call, TW_JINJA_CAPITALIZE, out);
+    return tw_jinja_change_case(r, call->self.text, TW_JINJA_CAPITALIZE, false, out);
 }
 
 static int split(struct tw_jinja_render *r, const struct tw_jinja_call *call, bool last,

@@ -284,28 +284,31 @@ static inline struct tw_extent tw_extent_gelu_mul(struct tw_numbers_gelu_mul v,
                                                              : v.h_stride);
 }
 
+/* Of x or y, where each of `cols` elements of y is made of one of x. */
+static inline struct tw_extent tw_extent_each(struct tw_extent_of a, bool x, uint64_t cols,
+                                              uint64_t x_stride, uint64_t y_stride) {
+    return tw_extent_make(a.rows, cols * 4, x ? x_stride : y_stride);
+}
+
 static inline struct tw_extent tw_extent_gelu(struct tw_numbers_gelu v, struct tw_extent_of a) {
-    return tw_extent_make(a.rows, v.cols * 4,
-                          a.region == TW_GELU_REGION_x ? v.x_stride : v.y_stride);
+    return tw_extent_each(a, a.region == TW_GELU_REGION_x, v.cols, v.x_stride, v.y_stride);
 }
 
 static inline struct tw_extent tw_extent_scale(struct tw_numbers_scale v, struct tw_extent_of a) {
-    return tw_extent_make(a.rows, v.cols * 4,
-                          a.region == TW_SCALE_REGION_x ? v.x_stride : v.y_stride);
+    return tw_extent_each(a, a.region == TW_SCALE_REGION_x, v.cols, v.x_stride, v.y_stride);
 }
 
 static inline struct tw_extent tw_extent_soft_cap(struct tw_numbers_soft_cap v,
                                                   struct tw_extent_of a) {
-    return tw_extent_make(a.rows, v.cols * 4,
-                          a.region == TW_SOFT_CAP_REGION_x ? v.x_stride : v.y_stride);
+    return tw_extent_each(a, a.region == TW_SOFT_CAP_REGION_x, v.cols, v.x_stride, v.y_stride);
 }
 
 static inline struct tw_extent tw_extent_pos_scale(struct tw_numbers_pos_scale v,
                                                    struct tw_extent_of a) {
     return a.region == TW_POS_SCALE_REGION_factors
                ? tw_extent_make(1, v.entries * 4, 0)
-               : tw_extent_make(a.rows, v.cols * 4,
-                                a.region == TW_POS_SCALE_REGION_x ? v.x_stride : v.y_stride);
+               : tw_extent_each(a, a.region == TW_POS_SCALE_REGION_x, v.cols, v.x_stride,
+                                v.y_stride);
 }
 
 static inline struct tw_extent tw_extent_copy(struct tw_numbers_copy v, struct tw_extent_of a) {

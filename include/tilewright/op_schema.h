@@ -362,6 +362,15 @@ static inline void tw_set_float(struct tw_operand *o, char kind, float value) {
 #define TW_SET_IMMEDIATE tw_set_number
 #define TW_SET_FLOAT tw_set_float
 
+/* Returns the minor version of the machine with which an op of a verified program came, or the form
+ * of it: products of floats with weights in blocks. */
+static inline uint32_t tw_op_abi_minor(const struct tw_op *op, const struct tw_buffer *buffers) {
+    bool floats = op->code == TW_OP_MATMUL &&
+                  buffers[op->operand[TW_MATMUL_x].id].dtype == TW_DT_F32 &&
+                  tw_dtype_block_elems(op->operand[TW_MATMUL_dtype].id) > 1;
+    return floats || op->code >= TW_OP_LAYER_NORM ? 1 : 0;
+}
+
 /* For headers that generate a function per op: ", type name" and ", name" of each operand. */
 #define TW_OPERAND_PARAMETER(OP, KIND, name, DEMAND, text) , TW_TYPE_##KIND name
 #define TW_OPERAND_ARGUMENT(OP, KIND, name, DEMAND, text) , name

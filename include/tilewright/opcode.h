@@ -38,11 +38,6 @@ enum tw_opcode {
     TW_OP_LIMIT = 64
 };
 
-/* Returns the minor version of the machine with which an op came. */
-static inline uint32_t tw_op_abi_minor(uint32_t code) {
-    return code >= TW_OP_LAYER_NORM ? 1 : 0;
-}
-
 /* The kinds of operands that ops.def names, by the letters that stand for them in code. */
 enum tw_operand_kind {
     TW_KIND_READ = 'R',

@@ -388,6 +388,28 @@ static void control_ops_touch_no_bytes(void **state) {
     }
 }
 
+/* The forms of an op may have come later than the op. */
+static void each_op_has_the_minor_version_that_brought_it(void **state) {
+    (void)state;
+    static const struct {
+        enum tw_dtype x, weights;
+        uint32_t minor;
+    } products[] = {{TW_DT_F32, TW_DT_F32, 0},   {TW_DT_F32, TW_DT_F16, 0},
+                    {TW_DT_Q8_0, TW_DT_Q8_0, 0}, {TW_DT_Q8_0, TW_DT_Q4_0, 0},
+                    {TW_DT_F32, TW_DT_Q8_0, 1},  {TW_DT_F32, TW_DT_Q4_K, 1}};
+    struct tw_buffer buffer = {.dtype = 0};
+    struct tw_op op = {.code = TW_OP_MATMUL};
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
+        buffer.dtype = products[i].x;
+        op.operand[TW_MATMUL_dtype].id = products[i].weights;
+        assert_int_equal(tw_op_abi_minor(&op, &buffer), products[i].minor);
+    }
+    op.code = TW_OP_RMS_NORM;
+    assert_int_equal(tw_op_abi_minor(&op, &buffer), 0);
+    op.code = TW_OP_LAYER_NORM;
+    assert_int_equal(tw_op_abi_minor(&op, &buffer), 1);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_texts_of_an_op_differ),
@@ -401,6 +423,7 @@ int main(void) {
         cmocka_unit_test(the_verifier_enforces_every_demand),
         cmocka_unit_test(each_region_of_a_data_op_has_an_extent),
         cmocka_unit_test(control_ops_touch_no_bytes),
+        cmocka_unit_test(each_op_has_the_minor_version_that_brought_it),
     };
     return cmocka_run_group_tests_name("op_schema", tests, NULL, NULL);
 }
