@@ -7,6 +7,7 @@
 
 #include "compiler/import/bytes.h"
 #include "compiler/import/ggml_type.h"
+#include "compiler/import/source_file.h"
 #include "tilewright/range.h"
 
 #include <inttypes.h>
@@ -21,15 +22,6 @@
 #define HEAD_BYTES ((uint64_t)1 << 20) /* enough for the metadata of most files */
 #define SHOWN 80                       /* bytes of a name in a message */
 
-struct reader {
-    const char *path;
-    const uint8_t *bytes;
-    uint64_t size, at;
-    struct tw_file_map *file; /* NULL: the bytes do not change */
-    struct tw_import_memory *memory;
-    tw_error *err;
-};
-
 /* Bytes of a scalar; 0 for strings, arrays and unknown types. */
 static uint32_t scalar_bytes(uint32_t type) {
     static const uint8_t bytes[TW_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
@@ -38,7 +30,7 @@ static uint32_t scalar_bytes(uint32_t type) {
 
 /* Makes a private copy of the next `bytes`, which are inside the file, and of as much again, so
  * that a file is not copied in small pieces. */
-static int hold(struct reader *r, uint64_t bytes) {
+static int hold(struct tw_source_file *r, uint64_t bytes) {
     uint64_t end = r->at + bytes, more;
     if (!r->file || end <= r->file->own_bytes) {
         return 0;
@@ -47,7 +39,7 @@ static int hold(struct reader *r, uint64_t bytes) {
                            r->err);
 }
 
-static int need(struct reader *r, uint64_t bytes, const char *what) {
+static int need(struct tw_source_file *r, uint64_t bytes, const char *what) {
     if (tw_range_ok(r->at, bytes, r->size)) {
         return hold(r, bytes);
     }
@@ -57,7 +49,7 @@ static int need(struct reader *r, uint64_t bytes, const char *what) {
                    r->path, r->size, what, r->at, bytes);
 }
 
-static int read_u32(struct reader *r, const char *what, uint32_t *out) {
+static int read_u32(struct tw_source_file *r, const char *what, uint32_t *out) {
     int rc = need(r, 4, what);
     if (rc == 0) {
         *out = tw_load_u32(r->bytes + r->at);
@@ -66,7 +58,7 @@ static int read_u32(struct reader *r, const char *what, uint32_t *out) {
     return rc;
 }
 
-static int read_u64(struct reader *r, const char *what, uint64_t *out) {
+static int read_u64(struct tw_source_file *r, const char *what, uint64_t *out) {
     int rc = need(r, 8, what);
     if (rc == 0) {
         *out = tw_load_u64(r->bytes + r->at);
@@ -75,7 +67,8 @@ static int read_u64(struct reader *r, const char *what, uint64_t *out) {
     return rc;
 }
 
-static int read_bytes(struct reader *r, const char *what, const uint8_t **text, uint64_t *length) {
+static int read_bytes(struct tw_source_file *r, const char *what, const uint8_t **text,
+                      uint64_t *length) {
     uint64_t start = r->at;
     int rc = read_u64(r, what, length);
     if (rc) {
@@ -94,7 +87,7 @@ static int read_bytes(struct reader *r, const char *what, const uint8_t **text, 
 }
 
 /* A key or tensor name: not empty, no NUL (it becomes a C string), not longer than `max`. */
-static int read_name(struct reader *r, const char *what, uint64_t max, const char **out) {
+static int read_name(struct tw_source_file *r, const char *what, uint64_t max, const char **out) {
     uint64_t start = r->at, length;
     const uint8_t *text;
     int rc = read_bytes(r, what, &text, &length);
@@ -121,7 +114,7 @@ static int read_name(struct reader *r, const char *what, uint64_t max, const cha
 
 /* Adds the previous name to a message: a wrong length or type there is only noticed at the name
  * that follows. */
-static int after(struct reader *r, int rc, const char *what, const char *previous) {
+static int after(struct tw_source_file *r, int rc, const char *what, const char *previous) {
     char message[sizeof r->err->message];
     if (!r->err || !previous) {
         return rc;
@@ -132,7 +125,7 @@ static int after(struct reader *r, int rc, const char *what, const char *previou
 
 /* ---- header ---- */
 
-static int check_version(struct reader *r, uint32_t version) {
+static int check_version(struct tw_source_file *r, uint32_t version) {
     if (version == 2 || version == 3) {
         return 0;
     }
@@ -152,7 +145,7 @@ static int check_version(struct reader *r, uint32_t version) {
                    version);
 }
 
-static int read_header(struct reader *r, struct tw_gguf *out) {
+static int read_header(struct tw_source_file *r, struct tw_gguf *out) {
     if (r->size < 4 || memcmp(r->bytes, "GGUF", 4) != 0) {
         return tw_fail(r->err, TW_E_FORMAT, "%s: the file does not start with the magic GGUF",
                        r->path);
@@ -172,7 +165,8 @@ static int read_header(struct reader *r, struct tw_gguf *out) {
 }
 
 /* Refuses a count that the rest of the file cannot hold, before anything is read or allocated. */
-static int check_count(struct reader *r, const char *what, uint64_t count, uint64_t min_bytes) {
+static int check_count(struct tw_source_file *r, const char *what, uint64_t count,
+                       uint64_t min_bytes) {
     uint64_t room = (r->size - r->at) / min_bytes;
     if (count <= room) {
         return 0;
@@ -185,10 +179,10 @@ static int check_count(struct reader *r, const char *what, uint64_t count, uint6
 
 /* ---- metadata ---- */
 
-static int skip_elements(struct reader *r, const char *key, uint32_t elem_type, uint64_t count,
-                         unsigned depth);
+static int skip_elements(struct tw_source_file *r, const char *key, uint32_t elem_type,
+                         uint64_t count, unsigned depth);
 
-static int read_array_head(struct reader *r, const char *key, uint32_t *elem_type,
+static int read_array_head(struct tw_source_file *r, const char *key, uint32_t *elem_type,
                            uint64_t *count) {
     int rc = read_u32(r, "an array's element type", elem_type);
     if (rc == 0) {
@@ -202,7 +196,7 @@ static int read_array_head(struct reader *r, const char *key, uint32_t *elem_typ
     return rc;
 }
 
-static int skip_strings(struct reader *r, uint64_t count) {
+static int skip_strings(struct tw_source_file *r, uint64_t count) {
     const uint8_t *text;
     uint64_t length;
     int rc = check_count(r, "the length of a string array", count, 8);
@@ -212,7 +206,7 @@ static int skip_strings(struct reader *r, uint64_t count) {
     return rc;
 }
 
-static int skip_arrays(struct reader *r, const char *key, uint64_t count, unsigned depth) {
+static int skip_arrays(struct tw_source_file *r, const char *key, uint64_t count, unsigned depth) {
     if (depth >= MAX_ARRAY_DEPTH) {
         return tw_fail(r->err, TW_E_UNSUPPORTED, "%s: key %.*s nests arrays deeper than %u levels",
                        r->path, SHOWN, key, MAX_ARRAY_DEPTH);
@@ -229,8 +223,8 @@ static int skip_arrays(struct reader *r, const char *key, uint64_t count, unsign
     return rc;
 }
 
-static int skip_elements(struct reader *r, const char *key, uint32_t elem_type, uint64_t count,
-                         unsigned depth) {
+static int skip_elements(struct tw_source_file *r, const char *key, uint32_t elem_type,
+                         uint64_t count, unsigned depth) {
     if (elem_type == TW_GGUF_STRING) {
         return skip_strings(r, count);
     }
@@ -246,7 +240,7 @@ static int skip_elements(struct reader *r, const char *key, uint32_t elem_type, 
     return rc;
 }
 
-static int read_value(struct reader *r, struct tw_gguf_kv *kv) {
+static int read_value(struct tw_source_file *r, struct tw_gguf_kv *kv) {
     int rc;
     switch (kv->type) {
     case TW_GGUF_STRING:
@@ -280,7 +274,7 @@ static int read_value(struct reader *r, struct tw_gguf_kv *kv) {
 
 /* Makes room for one more element in a table that starts empty and doubles, so that memory use
  * follows the file's real content. Old copies stay allocated: at most as much again. */
-static void *grow(struct reader *r, void *table, uint64_t count, uint64_t *capacity,
+static void *grow(struct tw_source_file *r, void *table, uint64_t count, uint64_t *capacity,
                   uint64_t size) {
     if (count < *capacity) {
         return table;
@@ -299,7 +293,7 @@ static void *grow(struct reader *r, void *table, uint64_t count, uint64_t *capac
     return larger;
 }
 
-static int read_metadata(struct reader *r, struct tw_gguf *out) {
+static int read_metadata(struct tw_source_file *r, struct tw_gguf *out) {
     uint64_t capacity = 0;
     int rc = check_count(r, "the key count", out->n_kv, 8 + 1 + 4 + 1);
     for (uint64_t i = 0; i < out->n_kv && rc == 0; i++) {
@@ -323,26 +317,15 @@ static int read_metadata(struct reader *r, struct tw_gguf *out) {
     return rc;
 }
 
-static int compare_kv(const void *a, const void *b) {
-    return strcmp(((const struct tw_gguf_kv *)a)->key, ((const struct tw_gguf_kv *)b)->key);
-}
-
-static int sort_metadata(struct reader *r, struct tw_gguf *out) {
-    if (out->n_kv > 0) {
-        qsort(out->kv, (size_t)out->n_kv, sizeof out->kv[0], compare_kv);
-    }
-    for (uint64_t i = 1; i < out->n_kv; i++) {
-        if (strcmp(out->kv[i - 1].key, out->kv[i].key) == 0) {
-            return tw_fail(r->err, TW_E_FORMAT,
+static int sort_metadata(struct tw_source_file *r, struct tw_gguf *out) {
+    const struct tw_gguf_kv *twice = tw_gguf_sort_keys(out);
+    return twice ? tw_fail(r->err, TW_E_FORMAT,
                            "%s: key %.*s occurs twice (offsets %" PRIu64 " and %" PRIu64 ")",
-                           r->path, SHOWN, out->kv[i].key, out->kv[i - 1].offset,
-                           out->kv[i].offset);
-        }
-    }
-    return 0;
+                           r->path, SHOWN, twice[1].key, twice[0].offset, twice[1].offset)
+                 : 0;
 }
 
-static int read_alignment(struct reader *r, struct tw_gguf *out) {
+static int read_alignment(struct tw_source_file *r, struct tw_gguf *out) {
     out->alignment = DEFAULT_ALIGNMENT;
     int rc =
         tw_gguf_uint(out, "general.alignment", false, 8, MAX_ALIGNMENT, &out->alignment, r->err);
@@ -356,7 +339,7 @@ static int read_alignment(struct reader *r, struct tw_gguf *out) {
 
 /* ---- tensors ---- */
 
-static int read_dims(struct reader *r, struct tw_gguf_tensor *t) {
+static int read_dims(struct tw_source_file *r, struct tw_gguf_tensor *t) {
     int rc = read_u32(r, "a tensor's dimension count", &t->n_dims);
     if (rc == 0 && t->n_dims > TW_GGUF_MAX_DIMS) {
         rc = tw_fail(r->err, TW_E_FORMAT, "%s: tensor %s has %u dimensions, expected at most %u",
@@ -377,7 +360,7 @@ static int read_dims(struct reader *r, struct tw_gguf_tensor *t) {
 }
 
 /* Sets t->bytes from shape and type. */
-static int size_tensor(struct reader *r, struct tw_gguf_tensor *t) {
+static int size_tensor(struct tw_source_file *r, struct tw_gguf_tensor *t) {
     const struct tw_ggml_type *type = tw_ggml_type_of(t->type);
     if (!type) {
         return tw_fail(r->err, TW_E_UNSUPPORTED, "%s: tensor %s has unknown type %u", r->path,
@@ -408,7 +391,7 @@ static int size_tensor(struct reader *r, struct tw_gguf_tensor *t) {
     return 0;
 }
 
-static int read_tensor_info(struct reader *r, struct tw_gguf_tensor *t) {
+static int read_tensor_info(struct tw_source_file *r, struct tw_gguf_tensor *t) {
     int rc = read_name(r, "a tensor name", MAX_NAME_BYTES, &t->name);
     if (rc == 0) {
         rc = read_dims(r, t);
@@ -422,7 +405,7 @@ static int read_tensor_info(struct reader *r, struct tw_gguf_tensor *t) {
     return rc ? rc : size_tensor(r, t);
 }
 
-static int read_tensor_infos(struct reader *r, struct tw_gguf *out) {
+static int read_tensor_infos(struct tw_source_file *r, struct tw_gguf *out) {
     uint64_t capacity = 0;
     int rc = check_count(r, "the tensor count", out->n_tensors, 8 + 1 + 4 + 4 + 8);
     for (uint64_t i = 0; i < out->n_tensors && rc == 0; i++) {
@@ -439,14 +422,10 @@ static int read_tensor_infos(struct reader *r, struct tw_gguf *out) {
     return rc;
 }
 
-static int compare_tensor(const void *a, const void *b) {
-    return strcmp(((const struct tw_gguf_tensor *)a)->name,
-                  ((const struct tw_gguf_tensor *)b)->name);
-}
-
 /* Finds one tensor's bytes in the data section. Overlap is harmless here, since nothing writes to
  * them. */
-static int place_tensor(struct reader *r, const struct tw_gguf *g, struct tw_gguf_tensor *t) {
+static int place_tensor(struct tw_source_file *r, const struct tw_gguf *g,
+                        struct tw_gguf_tensor *t) {
     uint64_t start;
     if (t->offset % g->alignment != 0) {
         return tw_fail(r->err, TW_E_FORMAT,
@@ -465,7 +444,7 @@ static int place_tensor(struct reader *r, const struct tw_gguf *g, struct tw_ggu
     return 0;
 }
 
-static int place_tensors(struct reader *r, struct tw_gguf *out) {
+static int place_tensors(struct tw_source_file *r, struct tw_gguf *out) {
     int rc = 0;
     if (!tw_align_u64(r->at, out->alignment, &out->data_start)) {
         return tw_fail(r->err, TW_E_RANGE, "%s: the data section starts beyond 2^64", r->path);
@@ -473,20 +452,13 @@ static int place_tensors(struct reader *r, struct tw_gguf *out) {
     for (uint64_t i = 0; i < out->n_tensors && rc == 0; i++) {
         rc = place_tensor(r, out, &out->tensors[i]);
     }
-    if (rc == 0 && out->n_tensors > 0) {
-        qsort(out->tensors, (size_t)out->n_tensors, sizeof out->tensors[0], compare_tensor);
-    }
-    for (uint64_t i = 1; i < out->n_tensors && rc == 0; i++) {
-        if (strcmp(out->tensors[i - 1].name, out->tensors[i].name) == 0) {
-            rc = tw_fail(r->err, TW_E_FORMAT, "%s: tensor %s occurs twice", r->path,
-                         out->tensors[i].name);
-        }
-    }
-    return rc;
+    const struct tw_gguf_tensor *twice = rc ? NULL : tw_gguf_sort_tensors(out);
+    return twice ? tw_fail(r->err, TW_E_FORMAT, "%s: tensor %s occurs twice", r->path, twice->name)
+                 : rc;
 }
 
-static int parse(struct reader *r, struct tw_gguf *out) {
-    static int (*const steps[])(struct reader *, struct tw_gguf *) = {
+static int parse(struct tw_source_file *r, struct tw_gguf *out) {
+    static int (*const steps[])(struct tw_source_file *, struct tw_gguf *) = {
         read_header, read_metadata, sort_metadata, read_alignment, read_tensor_infos, place_tensors,
     };
     *out = (struct tw_gguf){.path = r->path, .n_parts = 1};
@@ -499,18 +471,13 @@ static int parse(struct reader *r, struct tw_gguf *out) {
 
 int tw_gguf_parse(const char *path, const uint8_t *bytes, uint64_t size,
                   struct tw_import_memory *memory, struct tw_gguf *out, tw_error *err) {
-    struct reader r = {.path = path, .bytes = bytes, .size = size, .memory = memory, .err = err};
+    struct tw_source_file r = tw_source_of_bytes(path, bytes, size, memory, err);
     return parse(&r, out);
 }
 
 int tw_gguf_parse_file(const char *path, struct tw_file_map *file, struct tw_import_memory *memory,
                        struct tw_gguf *out, tw_error *err) {
-    struct reader r = {.path = path,
-                       .bytes = file->bytes,
-                       .size = file->size,
-                       .file = file,
-                       .memory = memory,
-                       .err = err};
-    int rc = tw_file_map_own(file, HEAD_BYTES, err);
+    struct tw_source_file r;
+    int rc = tw_source_of_map(path, file, HEAD_BYTES, memory, &r, err);
     return rc ? rc : parse(&r, out);
 }

@@ -77,6 +77,11 @@ int tw_gguf_parse(const char *path, const uint8_t *bytes, uint64_t size,
 int tw_gguf_parse_file(const char *path, struct tw_file_map *file, struct tw_import_memory *memory,
                        struct tw_gguf *out, tw_error *err);
 
+/* Sort keys, or tensors, by name. Each returns the first of two of the same name, which stand next
+ * to each other; NULL: all differ. */
+const struct tw_gguf_kv *tw_gguf_sort_keys(struct tw_gguf *gguf);
+const struct tw_gguf_tensor *tw_gguf_sort_tensors(struct tw_gguf *gguf);
+
 const struct tw_gguf_kv *tw_gguf_find(const struct tw_gguf *gguf, const char *key);
 const struct tw_gguf_tensor *tw_gguf_find_tensor(const struct tw_gguf *gguf, const char *name);
 

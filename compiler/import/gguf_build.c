@@ -79,31 +79,14 @@ void tw_gguf_put_tensor(struct tw_gguf_build *b, const struct tw_gguf_tensor *te
     }
 }
 
-static int compare_kv(const void *a, const void *b) {
-    return strcmp(((const struct tw_gguf_kv *)a)->key, ((const struct tw_gguf_kv *)b)->key);
-}
-
-static int compare_tensor(const void *a, const void *b) {
-    return strcmp(((const struct tw_gguf_tensor *)a)->name,
-                  ((const struct tw_gguf_tensor *)b)->name);
-}
-
 int tw_gguf_build_finish(struct tw_gguf_build *b, tw_error *err) {
     struct tw_gguf *g = &b->gguf;
     if (b->failed) {
         return tw_fail(err, TW_E_NOMEM, "%s: no memory for its keys and tensors", g->path);
     }
-    if (g->n_kv) {
-        qsort(g->kv, (size_t)g->n_kv, sizeof g->kv[0], compare_kv);
-    }
-    if (g->n_tensors) {
-        qsort(g->tensors, (size_t)g->n_tensors, sizeof g->tensors[0], compare_tensor);
-    }
-    for (uint64_t i = 1; i < g->n_tensors; i++) {
-        if (strcmp(g->tensors[i - 1].name, g->tensors[i].name) == 0) {
-            return tw_fail(err, TW_E_FORMAT, "%s: there are two tensors for %s", g->path,
-                           g->tensors[i].name);
-        }
-    }
-    return 0;
+    (void)tw_gguf_sort_keys(g); /* an importer puts each key once */
+    const struct tw_gguf_tensor *twice = tw_gguf_sort_tensors(g);
+    return twice
+               ? tw_fail(err, TW_E_FORMAT, "%s: there are two tensors for %s", g->path, twice->name)
+               : 0;
 }

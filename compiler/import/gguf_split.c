@@ -129,11 +129,6 @@ static int open_part(const char *path, uint32_t number, const struct split *spli
     return rc ? rc : check_part(out, number, split, err);
 }
 
-static int compare(const void *a, const void *b) {
-    return strcmp(((const struct tw_gguf_tensor *)a)->name,
-                  ((const struct tw_gguf_tensor *)b)->name);
-}
-
 /* Puts the tensors of all parts into one table. */
 static int join_tensors(const struct tw_gguf *parts, const struct split *split,
                         struct tw_import_memory *memory, struct tw_gguf *whole, tw_error *err) {
@@ -157,14 +152,10 @@ static int join_tensors(const struct tw_gguf *parts, const struct split *split,
             whole->tensors[at++] = parts[i].tensors[t];
         }
     }
-    qsort(whole->tensors, (size_t)n, sizeof whole->tensors[0], compare);
-    for (uint64_t i = 1; i < n; i++) {
-        if (strcmp(whole->tensors[i - 1].name, whole->tensors[i].name) == 0) {
-            return tw_fail(err, TW_E_FORMAT, "%s: tensor %s is in two parts of the model",
-                           whole->path, whole->tensors[i].name);
-        }
-    }
-    return 0;
+    const struct tw_gguf_tensor *twice = tw_gguf_sort_tensors(whole);
+    return twice ? tw_fail(err, TW_E_FORMAT, "%s: tensor %s is in two parts of the model",
+                           whole->path, twice->name)
+                 : 0;
 }
 
 int tw_gguf_join(const char *path, struct tw_model_files *files, struct tw_gguf *gguf,

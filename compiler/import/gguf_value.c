@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Look-ups in a parsed GGUF file (gguf.h): binary search by name, and values converted with their
- * type and range checked.
+ * Look-ups in a parsed GGUF file (gguf.h): sorting and binary search by name, and values converted
+ * with their type and range checked.
  */
 #include "compiler/import/bytes.h"
 #include "compiler/import/gguf.h"
@@ -19,6 +19,38 @@ static int compare_key(const void *key, const void *kv) {
 
 static int compare_name(const void *name, const void *tensor) {
     return strcmp(name, ((const struct tw_gguf_tensor *)tensor)->name);
+}
+
+static int compare_keys(const void *a, const void *b) {
+    return compare_key(((const struct tw_gguf_kv *)a)->key, b);
+}
+
+static int compare_names(const void *a, const void *b) {
+    return compare_name(((const struct tw_gguf_tensor *)a)->name, b);
+}
+
+const struct tw_gguf_kv *tw_gguf_sort_keys(struct tw_gguf *gguf) {
+    if (gguf->n_kv) {
+        qsort(gguf->kv, (size_t)gguf->n_kv, sizeof gguf->kv[0], compare_keys);
+    }
+    for (uint64_t i = 1; i < gguf->n_kv; i++) {
+        if (strcmp(gguf->kv[i - 1].key, gguf->kv[i].key) == 0) {
+            return &gguf->kv[i - 1];
+        }
+    }
+    return NULL;
+}
+
+const struct tw_gguf_tensor *tw_gguf_sort_tensors(struct tw_gguf *gguf) {
+    if (gguf->n_tensors) {
+        qsort(gguf->tensors, (size_t)gguf->n_tensors, sizeof gguf->tensors[0], compare_names);
+    }
+    for (uint64_t i = 1; i < gguf->n_tensors; i++) {
+        if (strcmp(gguf->tensors[i - 1].name, gguf->tensors[i].name) == 0) {
+            return &gguf->tensors[i - 1];
+        }
+    }
+    return NULL;
 }
 
 const struct tw_gguf_kv *tw_gguf_find(const struct tw_gguf *gguf, const char *key) {

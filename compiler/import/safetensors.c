@@ -7,6 +7,7 @@
 
 #include "compiler/import/bytes.h"
 #include "compiler/import/json_read.h"
+#include "compiler/import/source_file.h"
 #include "tilewright/range.h"
 
 #include <inttypes.h>
@@ -24,16 +25,9 @@ static const struct tw_st_type types[] = {
     {"F8_E8M0", 1, -1}, {"C64", 8, -1},
 };
 
-struct reader {
-    const char *path;
-    const uint8_t *bytes;
-    uint64_t size, data; /* data: where the tensors' data begins */
-    struct tw_file_map *file;
-    struct tw_import_memory *memory;
-    tw_error *err;
-};
+/* Of the reader, `at` is where the tensors' data begins. */
 
-static int find_type(const struct reader *r, const char *name, const json_t *entry,
+static int find_type(const struct tw_source_file *r, const char *name, const json_t *entry,
                      const struct tw_st_type **out) {
     const char *text = json_string_value(json_object_get(entry, "dtype"));
     for (size_t i = 0; text && i < sizeof types / sizeof types[0]; i++) {
@@ -49,7 +43,7 @@ static int find_type(const struct reader *r, const char *name, const json_t *ent
 }
 
 /* Sets shape and bytes. */
-static int read_shape(const struct reader *r, const json_t *entry, struct tw_st_tensor *t) {
+static int read_shape(const struct tw_source_file *r, const json_t *entry, struct tw_st_tensor *t) {
     const json_t *shape = json_object_get(entry, "shape"), *dim;
     size_t i;
     if (!json_is_array(shape)) {
@@ -79,7 +73,8 @@ static int read_shape(const struct reader *r, const json_t *entry, struct tw_st_
     return 0;
 }
 
-static int read_offsets(const struct reader *r, const json_t *entry, struct tw_st_tensor *t) {
+static int read_offsets(const struct tw_source_file *r, const json_t *entry,
+                        struct tw_st_tensor *t) {
     const json_t *offsets = json_object_get(entry, "data_offsets"),
                  *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) ||
@@ -97,18 +92,18 @@ static int read_offsets(const struct reader *r, const json_t *entry, struct tw_s
                        " bytes by its data_offsets, expected %" PRIu64 " by its shape and dtype",
                        r->path, SHOWN, t->name, bytes, t->bytes);
     }
-    if (!tw_range_ok(t->begin, bytes, r->size - r->data)) {
+    if (!tw_range_ok(t->begin, bytes, r->size - r->at)) {
         return tw_fail(r->err, TW_E_TRUNCATED,
                        "%s: tensor %.*s has %" PRIu64 " bytes at offset %" PRIu64
                        " of the data, of which the file has %" PRIu64,
-                       r->path, SHOWN, t->name, bytes, t->begin, r->size - r->data);
+                       r->path, SHOWN, t->name, bytes, t->begin, r->size - r->at);
     }
-    t->data = r->bytes + r->data + t->begin;
+    t->data = r->bytes + r->at + t->begin;
     t->file = r->file;
     return 0;
 }
 
-static int read_tensor(const struct reader *r, const char *name, const json_t *entry,
+static int read_tensor(const struct tw_source_file *r, const char *name, const json_t *entry,
                        struct tw_st_tensor *t) {
     size_t length = strlen(name);
     *t = (struct tw_st_tensor){.name = name};
@@ -133,7 +128,7 @@ static int read_tensor(const struct reader *r, const char *name, const json_t *e
 }
 
 /* The metadata is a map from strings to strings; nothing in it is used. */
-static int check_metadata(const struct reader *r, json_t *metadata) {
+static int check_metadata(const struct tw_source_file *r, json_t *metadata) {
     const char *key;
     json_t *value;
     if (!json_is_object(metadata)) {
@@ -160,7 +155,7 @@ static int compare(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-static int check_layout(const struct reader *r, const struct tw_safetensors *s) {
+static int check_layout(const struct tw_source_file *r, const struct tw_safetensors *s) {
     uint64_t end = 0;
     for (uint64_t i = 0; i < s->n_tensors; i++) {
         const struct tw_st_tensor *t = &s->tensors[i];
@@ -172,16 +167,16 @@ static int check_layout(const struct reader *r, const struct tw_safetensors *s) 
         }
         end += t->bytes;
     }
-    if (end != r->size - r->data) {
+    if (end != r->size - r->at) {
         return tw_fail(r->err, TW_E_FORMAT,
                        "%s: the tensors end at offset %" PRIu64
                        " of the data, but the file has %" PRIu64 " bytes of them",
-                       r->path, end, r->size - r->data);
+                       r->path, end, r->size - r->at);
     }
     return 0;
 }
 
-static int read_table(const struct reader *r, json_t *header, struct tw_safetensors *out) {
+static int read_table(const struct tw_source_file *r, json_t *header, struct tw_safetensors *out) {
     const char *name;
     json_t *entry;
     int rc = 0;
@@ -202,7 +197,7 @@ static int read_table(const struct reader *r, json_t *header, struct tw_safetens
     return rc ? rc : check_layout(r, out);
 }
 
-static int parse(struct reader *r, struct tw_safetensors *out) {
+static int parse(struct tw_source_file *r, struct tw_safetensors *out) {
     json_t *header = NULL;
     *out = (struct tw_safetensors){.path = r->path};
     if (r->size < 8) {
@@ -221,8 +216,8 @@ static int parse(struct reader *r, struct tw_safetensors *out) {
                        "%s: the header has %" PRIu64 " bytes, expected at most %" PRIu64, r->path,
                        length, MAX_HEADER_BYTES);
     }
-    r->data = 8 + length;
-    int rc = r->file ? tw_file_map_own(r->file, r->data, r->err) : 0;
+    r->at = 8 + length;
+    int rc = r->file ? tw_file_map_own(r->file, r->at, r->err) : 0;
     rc = rc ? rc : tw_json_parse(r->path, r->bytes + 8, length, &header, r->err);
     if (rc == 0) {
         rc = read_table(r, header, out);
@@ -233,18 +228,13 @@ static int parse(struct reader *r, struct tw_safetensors *out) {
 
 int tw_st_parse(const char *path, const uint8_t *bytes, uint64_t size,
                 struct tw_import_memory *memory, struct tw_safetensors *out, tw_error *err) {
-    struct reader r = {.path = path, .bytes = bytes, .size = size, .memory = memory, .err = err};
+    struct tw_source_file r = tw_source_of_bytes(path, bytes, size, memory, err);
     return parse(&r, out);
 }
 
 int tw_st_parse_file(const char *path, struct tw_file_map *file, struct tw_import_memory *memory,
                      struct tw_safetensors *out, tw_error *err) {
-    struct reader r = {.path = path,
-                       .bytes = file->bytes,
-                       .size = file->size,
-                       .file = file,
-                       .memory = memory,
-                       .err = err};
-    int rc = tw_file_map_own(file, 8, err);
+    struct tw_source_file r;
+    int rc = tw_source_of_map(path, file, 8, memory, &r, err);
     return rc ? rc : parse(&r, out);
 }
