@@ -6,6 +6,7 @@
 #include "compiler/arch/layers.h"
 
 #include "compiler/import/decoder_parts.h"
+#include "loader/base/assert.h"
 
 #include <string.h>
 
@@ -16,20 +17,24 @@ struct signature {
     uint8_t dtype[TW_PART_COUNT], bias[TW_PART_COUNT];
 };
 
-static const struct tw_model_tensor *find(const struct tw_model *m, enum tw_part part,
-                                          uint32_t layer, const char *kind) {
-    char name[TW_PART_NAME_BYTES];
-    return tw_model_find(m, tw_part_name(part, layer, kind, name));
-}
-
 /* Vectors are stored as F32, whatever their type. */
-static void sign(const struct tw_model *m, uint32_t layer, struct signature *out) {
-    memset(out, 0, sizeof *out);
-    out->layer = tw_layer_of(&m->h, layer);
-    for (int i = TW_PART_ATTN_NORM; i < TW_PART_COUNT; i++) {
-        const struct tw_model_tensor *t = find(m, (enum tw_part)i, layer, "weight");
-        out->dtype[i] = t && t->rows > 1 ? (uint8_t)tw_model_type(t) : UINT8_MAX;
-        out->bias[i] = find(m, (enum tw_part)i, layer, "bias") != NULL;
+static void sign(const struct tw_model *m, struct signature *out) {
+    for (uint32_t i = 0; i < m->h.n_layers; i++) {
+        memset(&out[i], 0, sizeof out[i]);
+        memset(out[i].dtype, UINT8_MAX, sizeof out[i].dtype);
+        out[i].layer = tw_layer_of(&m->h, i);
+    }
+    for (uint32_t i = 0; i < m->n_tensors; i++) {
+        const struct tw_model_tensor *t = &m->tensors[i];
+        if (!tw_part_is_per_layer((enum tw_part)t->part)) {
+            continue;
+        }
+        TW_ASSERT(t->part < TW_PART_COUNT && t->layer < m->h.n_layers);
+        if (t->bias) {
+            out[t->layer].bias[t->part] = 1;
+        } else if (t->rows > 1) {
+            out[t->layer].dtype[t->part] = (uint8_t)tw_model_type(t);
+        }
     }
 }
 
@@ -46,9 +51,7 @@ void tw_layer_groups(const struct tw_model *model, struct tw_cmem *mem,
                      struct tw_layer_groups *out) {
     uint32_t n = model->h.n_layers;
     struct signature *s = tw_cmem_alloc(mem, n * sizeof *s);
-    for (uint32_t i = 0; i < n; i++) {
-        sign(model, i, &s[i]);
-    }
+    sign(model, s);
     for (uint32_t first = 0; first < n;) {
         struct tw_layer_group best = {first, 1, repeats(s, first, 1, n)};
         for (uint32_t period = 2; period <= MAX_PERIOD && first + 2 * period <= n; period++) {

@@ -63,10 +63,19 @@ static int check_type(const struct tw_importer *im, const struct tw_gguf_tensor 
     return 0;
 }
 
-/* Appends `rows` rows of a tensor of `cols` columns, from byte `at` of it on, under `name`. The
+/* What a tensor of the model is. */
+struct role {
+    enum tw_part part;
+    uint32_t layer;
+    bool bias;
+};
+
+/* Appends `rows` rows of a tensor of `cols` columns, from byte `at` of it on, as what it is. The
  * tensor's shape and type have been checked. */
-static int append(struct tw_importer *im, const struct tw_gguf_tensor *t, const char *name,
+static int append(struct tw_importer *im, const struct tw_gguf_tensor *t, struct role role,
                   uint64_t at, uint32_t rows, uint32_t cols) {
+    char name[TW_PART_NAME_BYTES];
+    tw_part_name(role.part, role.layer, role.bias ? "bias" : "weight", name);
     enum tw_dtype dtype = (enum tw_dtype)tw_ggml_type_of(t->type)->dtype;
     const char *copy = tw_import_text(im->memory, name, strlen(name));
     uint64_t row = tw_row_bytes(dtype, cols);
@@ -78,6 +87,9 @@ static int append(struct tw_importer *im, const struct tw_gguf_tensor *t, const 
         .name = copy,
         .rows = rows,
         .cols = cols,
+        .part = role.part,
+        .layer = role.layer,
+        .bias = role.bias,
         .dtype = dtype,
         .data = t->data + at,
         .bytes = row * rows,
@@ -87,16 +99,16 @@ static int append(struct tw_importer *im, const struct tw_gguf_tensor *t, const 
     return 0;
 }
 
-/* Checks tensor `t` as `part` and appends it under `name`. */
+/* Checks tensor `t` as the weight of `part` and appends it. */
 static int add_tensor(struct tw_importer *im, const struct tw_gguf_tensor *t, enum tw_part part,
-                      uint32_t layer, const char *name) {
+                      uint32_t layer) {
     uint32_t rows, cols;
     TW_ASSERT(t); /* the caller has found it */
     tw_part_shape(part, &im->model->h, layer, &rows, &cols);
     bool norm = tw_part_is_norm(part);
     int rc = norm ? check_vector(im, t, cols) : check_shape(im, t, rows, cols);
     rc = rc ? rc : check_type(im, t, norm);
-    return rc ? rc : append(im, t, name, 0, rows, cols);
+    return rc ? rc : append(im, t, (struct role){part, layer, false}, 0, rows, cols);
 }
 
 /* ---- parts ---- */
@@ -112,7 +124,7 @@ static int add_bias(struct tw_importer *im, enum tw_part part, uint32_t layer) {
     uint32_t cols = tw_part_bias_cols(part, &im->model->h, layer);
     int rc = check_shape(im, t, 1, cols);
     rc = rc ? rc : check_type(im, t, true);
-    return rc ? rc : append(im, t, name, 0, 1, cols);
+    return rc ? rc : append(im, t, (struct role){part, layer, true}, 0, 1, cols);
 }
 
 static int add_part(struct tw_importer *im, enum tw_part part, uint32_t layer) {
@@ -122,7 +134,7 @@ static int add_part(struct tw_importer *im, enum tw_part part, uint32_t layer) {
     if (!t) {
         return tw_fail(im->err, TW_E_MISSING, "%s: tensor %s is missing", im->gguf->path, name);
     }
-    int rc = add_tensor(im, t, part, layer, name);
+    int rc = add_tensor(im, t, part, layer);
     return rc ? rc : add_bias(im, part, layer);
 }
 
@@ -131,10 +143,9 @@ static int add_embedding(struct tw_importer *im) {
     const struct tw_gguf_tensor *embedding = tw_gguf_find_tensor(im->gguf, "token_embd.weight");
     const struct tw_gguf_tensor *output = tw_gguf_find_tensor(im->gguf, "output.weight");
     im->model->tied = !embedding || !output;
-    int rc =
-        add_tensor(im, embedding ? embedding : output, TW_PART_EMBEDDING, 0, "token_embd.weight");
+    int rc = add_tensor(im, embedding ? embedding : output, TW_PART_EMBEDDING, 0);
     if (rc == 0 && !im->model->tied) {
-        rc = add_tensor(im, output, TW_PART_OUTPUT, 0, "output.weight");
+        rc = add_tensor(im, output, TW_PART_OUTPUT, 0);
     }
     return rc;
 }
@@ -163,9 +174,9 @@ static int cut(struct tw_importer *im, const char *from, const char *kind, uint3
     enum tw_dtype dtype = (enum tw_dtype)tw_ggml_type_of(t->type)->dtype;
     for (uint32_t i = 0; i < n && rc == 0; i++, first += rows) {
         tw_part_shape(to[i], &im->model->h, layer, &rows, &cols);
-        tw_part_name(to[i], layer, kind, name);
         uint64_t at = vector ? tw_row_bytes(dtype, first) : tw_row_bytes(dtype, cols) * first;
-        rc = append(im, t, name, at, vector ? 1 : rows, vector ? rows : cols);
+        rc = append(im, t, (struct role){to[i], layer, vector}, at, vector ? 1 : rows,
+                    vector ? rows : cols);
     }
     return rc;
 }

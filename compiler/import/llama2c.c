@@ -200,6 +200,8 @@ static int add_tensor(struct checkpoint *c, struct tw_import_memory *memory,
     tw_part_name(part, layer, "weight", name);
     tw_part_shape(part, &c->model->h, layer, &t->rows, &t->cols);
     t->name = tw_import_text(memory, name, strlen(name));
+    t->part = part;
+    t->layer = layer;
     t->dtype = TW_DT_F32;
     t->bytes = (uint64_t)t->rows * t->cols * sizeof(float);
     t->data = c->bytes + at;

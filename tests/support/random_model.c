@@ -138,15 +138,22 @@ static void fill_tensor(uint8_t *at, const struct tw_model_tensor *t, uint64_t *
 
 /* A matrix of the shape's type if its rows are whole blocks. rows 1 with cols: a vector, F32. */
 static void add_tensor(struct random_model *m, uint32_t rows, uint32_t cols, enum tw_dtype dtype,
-                       bool vector, const char *format, uint32_t layer) {
+                       bool bias, enum tw_part part, uint32_t layer) {
     struct tw_model_tensor *t = &m->tensors[m->model.n_tensors];
     char *name = m->names[m->model.n_tensors++];
-    snprintf(name, sizeof m->names[0], format, layer);
+    bool vector = bias || tw_part_is_norm(part);
+    tw_part_name(part, layer, bias ? "bias" : "weight", name);
     /* one row: a vector to an importer */
     if (vector || rows == 1 || cols % tw_dtype_block_elems(dtype) != 0) {
         dtype = TW_DT_F32;
     }
-    *t = (struct tw_model_tensor){.name = name, .rows = rows, .cols = cols, .dtype = dtype};
+    *t = (struct tw_model_tensor){.name = name,
+                                  .rows = rows,
+                                  .cols = cols,
+                                  .part = part,
+                                  .layer = layer,
+                                  .bias = bias,
+                                  .dtype = dtype};
     t->bytes = rows * tw_row_bytes(dtype, cols);
 }
 
@@ -156,27 +163,22 @@ static enum tw_dtype layer_dtype(const struct random_shape *s, uint32_t layer) {
 
 static void add_bias(struct random_model *m, const struct random_shape *s, enum tw_part part,
                      uint32_t layer) {
-    char format[TW_PART_NAME_BYTES];
-    tw_part_name(part, layer, "bias", format);
     bool wanted = tw_part_is_norm(part) ? m->model.h.norm == TW_NORM_LAYER
                                         : part != TW_PART_OUTPUT && part != TW_PART_EMBEDDING;
     if (s->biases && wanted) {
-        add_tensor(m, 1, tw_part_bias_cols(part, &m->model.h, layer), TW_DT_F32, true, format, 0);
+        add_tensor(m, 1, tw_part_bias_cols(part, &m->model.h, layer), TW_DT_F32, true, part, layer);
     }
 }
 
 static void add_part(struct random_model *m, const struct random_shape *s, enum tw_part part,
                      uint32_t layer) {
-    char name[TW_PART_NAME_BYTES];
     uint32_t rows, cols;
     if (!tw_part_exists(part, &m->model.h)) {
         return;
     }
     tw_part_shape(part, &m->model.h, layer, &rows, &cols);
-    tw_part_name(part, layer, "weight", name);
-    bool vector = tw_part_is_norm(part);
-    add_tensor(m, rows, cols, tw_part_is_per_layer(part) ? layer_dtype(s, layer) : s->dtype, vector,
-               name, 0);
+    add_tensor(m, rows, cols, tw_part_is_per_layer(part) ? layer_dtype(s, layer) : s->dtype, false,
+               part, layer);
     add_bias(m, s, part, layer);
 }
 
