@@ -66,7 +66,8 @@ struct random_shape random_decoder_of(uint64_t seed) {
     h->logit_cap = random_below(&s, 3) ? 0.0f : 5.0f;
     h->query_slope = random_below(&s, 3) ? 0.0f : 0.2f;
     h->query_period = 1 + random_below(&s, 20);
-    h->rope_scaling = random_below(&s, 2) ? TW_ROPE_SCALING_YARN : TW_ROPE_SCALING_NONE;
+    h->rope_scaling = (enum tw_rope_scaling)PICK(&s, TW_ROPE_SCALING_NONE, TW_ROPE_SCALING_LINEAR,
+                                                 TW_ROPE_SCALING_YARN);
     h->rope_factor = 4.0f;
     h->rope_beta_fast = 8.0f;
     h->rope_beta_slow = 0.5f;
@@ -78,17 +79,26 @@ struct random_shape random_decoder_of(uint64_t seed) {
     shape.no_rope = random_below(&s, 4) == 0;
     shape.biases = random_below(&s, 2);
     shape.n_layers = PICK(&s, 1, 2, 4, 5, 7);
+    shape.factors = random_below(&s, 3) == 0;
+    shape.long_factors = shape.factors && random_below(&s, 2);
+    if (random_below(&s, 3) == 0) {
+        shape.odd_kv_heads = 1 + random_below(&s, shape.n_kv_heads);
+        shape.odd_heads =
+            shape.odd_kv_heads * (1 + random_below(&s, shape.n_heads / shape.odd_kv_heads));
+        shape.odd_hidden = PICK(&s, 0, 8, 32);
+    }
     return shape;
 }
 
 const char *random_shape_text(const struct random_shape *s) {
     static char text[256];
-    snprintf(
-        text, sizeof text,
-        "seed %llu: dim %u hidden %u layers %u heads %u/%u x %u rope %u vocab %u ctx %u %s%s%s",
-        (unsigned long long)s->seed, s->dim, s->hidden, s->n_layers, s->n_heads, s->n_kv_heads,
-        s->head_dim, s->rope_dims, s->n_vocab, s->n_ctx, tw_dtype_name(s->dtype),
-        s->tied ? " tied" : "", s->mixed ? " mixed" : "");
+    snprintf(text, sizeof text,
+             "seed %llu: dim %u hidden %u layers %u heads %u/%u x %u rope %u vocab %u ctx %u %s%s%s"
+             "%s%s",
+             (unsigned long long)s->seed, s->dim, s->hidden, s->n_layers, s->n_heads, s->n_kv_heads,
+             s->head_dim, s->rope_dims, s->n_vocab, s->n_ctx, tw_dtype_name(s->dtype),
+             s->tied ? " tied" : "", s->mixed ? " mixed" : "", s->factors ? " factors" : "",
+             s->odd_heads ? " odd layers" : "");
     return text;
 }
 
@@ -204,6 +214,28 @@ static bool make_data(struct random_model *m, uint64_t seed) {
     return true;
 }
 
+/* Numbers from 1 on, as those of long contexts are. */
+static void describe_factors(struct random_model *m, const struct random_shape *s) {
+    struct tw_hparams *h = &m->model.h;
+    uint32_t n = h->rope_dims / 2;
+    uint64_t state = s->seed ^ 0xFAC7;
+    for (uint32_t i = 0; i < 2 * n; i++) {
+        m->factors[i] = 1.0f + (float)random_below(&state, 64) / 16.0f;
+    }
+    h->rope_freq_factors = s->factors ? m->factors : NULL;
+    h->rope_long_factors = s->long_factors ? m->factors + n : NULL;
+}
+
+static struct tw_layer sizes_of(const struct random_shape *s, uint32_t i) {
+    struct tw_layer layer = {s->n_heads, s->n_kv_heads, s->hidden, 0, TW_LAYER_ROPE_MODEL};
+    if (i % 2 && s->odd_heads) {
+        layer.n_heads = s->odd_heads;
+        layer.n_kv_heads = s->odd_kv_heads;
+        layer.hidden = s->odd_hidden && s->odd_hidden < s->hidden ? s->odd_hidden : s->hidden;
+    }
+    return layer;
+}
+
 static void describe(struct random_model *m, const struct random_shape *s) {
     struct tw_hparams *h = &m->model.h;
     *h = s->switches;
@@ -224,21 +256,21 @@ static void describe(struct random_model *m, const struct random_shape *s) {
         bool whole = s->window == 0 || i % s->period == s->period - 1;
         enum tw_layer_rope own =
             h->window_rope_theta > 0.0f ? TW_LAYER_ROPE_WINDOW : TW_LAYER_ROPE_MODEL;
-        m->layers[i] =
-            (struct tw_layer){s->n_heads, s->n_kv_heads, s->hidden, whole ? 0 : s->window,
-                              !whole       ? own
-                              : s->no_rope ? TW_LAYER_ROPE_NONE
-                                           : TW_LAYER_ROPE_MODEL};
+        m->layers[i] = sizes_of(s, i);
+        m->layers[i].window = whole ? 0 : s->window;
+        m->layers[i].rope = !whole ? own : s->no_rope ? TW_LAYER_ROPE_NONE : TW_LAYER_ROPE_MODEL;
     }
     h->layers = m->layers;
+    describe_factors(m, s);
 }
 
 bool random_model_init(struct random_model *m, const struct random_shape *s) {
     size_t max = 2 * (TW_PART_ATTN_NORM + (size_t)TW_PARTS_PER_LAYER * s->n_layers);
     *m = (struct random_model){.tensors = calloc(max, sizeof *m->tensors),
                                .names = calloc(max, sizeof *m->names),
-                               .layers = calloc(s->n_layers, sizeof *m->layers)};
-    if (!m->tensors || !m->names || !m->layers) {
+                               .layers = calloc(s->n_layers, sizeof *m->layers),
+                               .factors = calloc(s->head_dim + 1, sizeof *m->factors)};
+    if (!m->tensors || !m->names || !m->layers || !m->factors) {
         random_model_finish(m);
         return false;
     }
@@ -271,6 +303,7 @@ void random_model_finish(struct random_model *m) {
     free(m->tensors);
     free(m->names);
     free(m->layers);
+    free(m->factors);
     free(m->data);
     *m = (struct random_model){.data = NULL};
 }

@@ -23,7 +23,10 @@ struct random_shape {
      * number is 1 less than a multiple of `period` has one. */
     struct tw_hparams switches;
     uint32_t window, period;
-    bool biases, no_rope; /* no_rope: layers without a window do not rotate */
+    bool biases, no_rope;       /* no_rope: layers without a window do not rotate */
+    bool factors, long_factors; /* divisors of the rotary frequencies; for long contexts others */
+    /* odd_heads above 0: of layers with an odd number; odd_hidden 0 or above hidden: as of others */
+    uint32_t odd_heads, odd_kv_heads, odd_hidden;
 };
 
 struct random_model {
@@ -31,6 +34,7 @@ struct random_model {
     struct tw_model_tensor *tensors;
     char (*names)[TW_PART_NAME_BYTES];
     struct tw_layer *layers;
+    float *factors; /* two sets */
     uint8_t *data;
 };
 
