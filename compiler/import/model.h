@@ -19,8 +19,8 @@
 struct tw_model_tensor {
     const char *name; /* GGUF names: token_embd.weight, blk.0.attn_q.weight, ... */
     uint32_t rows, cols;
-    uint32_t part,
-        layer;           /* which of the decoder (enum tw_part, decoder_parts.h), 0 without layer */
+    uint32_t part;       /* which of the decoder (enum tw_part of decoder_parts.h) */
+    uint32_t layer;      /* of which layer; 0 if it is of none */
     bool bias;           /* of that part, not its weight */
     enum tw_dtype dtype; /* one of TW_WEIGHT_DTYPES */
     bool converted;      /* it is compiled as `to`, not as it is stored (tw_model_convert) */
