@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SPACE "\xE2\x96\x81" /* U+2581 */
+#define SPACE TW_HF_SPACE
 #define MAX_STEPS 16u
 #define SIGNATURE_BYTES 4096u
 
@@ -217,6 +217,7 @@ static void read_metaspace(const json_t *step, struct tw_hf_parts *p, struct bla
         refuse(p, "pre_tokenizer", "Metaspace", scheme);
     }
     p->escape_spaces = true;
+    p->words = !json_is_false(json_object_get(step, "split"));
     p->prefix_first = first && !b->prepend; /* Prepend has put one everywhere */
     p->prefix_new = (first || b->each) && !b->prepend;
     p->prefix_space = p->prefix_space || p->prefix_new;

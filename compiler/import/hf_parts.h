@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define TW_HF_SPACE "\xE2\x96\x81" /* U+2581, as which pieces spell a blank */
+
 struct tw_hf_parts {
     bool byte_level;    /* pieces are spelled by bytes */
     const char *pre;    /* of TW_PRETOKENIZERS, if byte_level */
@@ -18,6 +20,7 @@ struct tw_hf_parts {
     bool prefix_space;  /* and one is put before a text */
     bool prefix_first;  /* but not after a token in it */
     bool prefix_new;    /* nor before a blank */
+    bool words;         /* no piece has U+2581 after its first character, or it would span words */
     bool squeeze;       /* blanks at both ends, and all but one of several, are dropped */
     /* base64 of SentencePiece's table, or NULL; valid as long as the JSON */
     const char *charsmap;

@@ -6,6 +6,7 @@
  */
 #include "compiler/import/hf_tokenizer.h"
 
+#include "compiler/import/hf_chat.h"
 #include "compiler/import/hf_parts.h"
 #include "compiler/import/json_read.h"
 #include "compiler/import/vocab_build.h"
@@ -59,27 +60,25 @@ static int problem_with(struct source *s, const char *what, const char *value) {
     return set_problem(s, text);
 }
 
+static int check_size(const struct tw_hf_file *file, tw_error *err) {
+    return file->size <= TW_HF_TOKENIZER_BYTES_MAX
+               ? 0
+               : tw_fail(err, TW_E_RANGE, "%s: %" PRIu64 " bytes, expected at most %u", file->path,
+                         file->size, TW_HF_TOKENIZER_BYTES_MAX);
+}
+
 static int parse(const struct tw_hf_file *file, json_t **out, tw_error *err) {
-    if (!file->bytes) {
-        return 0;
-    }
-    if (file->size > TW_HF_TOKENIZER_BYTES_MAX) {
-        return tw_fail(err, TW_E_RANGE, "%s: %" PRIu64 " bytes, expected at most %u", file->path,
-                       file->size, TW_HF_TOKENIZER_BYTES_MAX);
-    }
-    return tw_json_parse(file->path, file->bytes, file->size, out, err);
+    int rc = check_size(file, err);
+    return rc || !file->bytes ? rc : tw_json_parse(file->path, file->bytes, file->size, out, err);
 }
 
 /* Parses tokenizer_config.json, in which transformers writes "no limit" as an integer of 31 digits.
  * Of its numbers none is used. */
 static int parse_config(const struct tw_hf_file *file, json_t **out, tw_error *err) {
     json_error_t where;
-    if (!file->bytes) {
-        return 0;
-    }
-    if (file->size > TW_HF_TOKENIZER_BYTES_MAX) {
-        return tw_fail(err, TW_E_RANGE, "%s: %" PRIu64 " bytes, expected at most %u", file->path,
-                       file->size, TW_HF_TOKENIZER_BYTES_MAX);
+    int rc = check_size(file, err);
+    if (rc || !file->bytes) {
+        return rc;
     }
     *out = json_loadb(file->bytes, (size_t)file->size, JSON_DECODE_INT_AS_REAL, &where);
     return *out ? 0
@@ -341,37 +340,6 @@ static int read_ids(const struct source *s, struct tw_vocab_builder *b) {
     return 0;
 }
 
-/* ---- the chat template ---- */
-
-static int set_chat(struct source *s, const char *path, const char *text, uint64_t n) {
-    if (n > TW_CHAT_BYTES_MAX || memchr(text, 0, (size_t)n)) {
-        return tw_fail(s->err, TW_E_RANGE,
-                       "%s: a chat template of %" PRIu64 " bytes, expected at most %u, none of "
-                       "them 0",
-                       path, n, TW_CHAT_BYTES_MAX);
-    }
-    s->model->chat = tw_import_text(s->memory, text, n);
-    return s->model->chat ? 0 : tw_fail(s->err, TW_E_NOMEM, "%s: out of memory", path);
-}
-
-/* The template in a file of its own, or in tokenizer_config.json: a text, or a list of objects of
- * which that named "default" counts. */
-static int read_chat(struct source *s) {
-    const struct tw_hf_file *file = &s->files->chat_template;
-    const json_t *value = json_object_get(s->config, "chat_template"), *item;
-    const char *text = json_string_value(value);
-    size_t i;
-    if (file->bytes) {
-        return set_chat(s, file->path, file->bytes, file->size);
-    }
-    json_array_foreach(value, i, item) {
-        if (is(tw_hf_text(item, "name"), "default")) {
-            text = tw_hf_text(item, "template");
-        }
-    }
-    return text && *text ? set_chat(s, s->files->config.path, text, strlen(text)) : 0;
-}
-
 /* ---- the whole ---- */
 
 /* Decides the kind, and names what is not supported: then s->kind stays NONE. */
@@ -432,6 +400,21 @@ static int read_tokens(struct source *s) {
     return rc ? rc : fill_holes(s);
 }
 
+/* Metaspace cuts a text at each blank, unless it says otherwise. Then pieces that span a cut, which
+ * are never found, would be. */
+static int check_words(struct source *s) {
+    const size_t blank = strlen(TW_HF_SPACE);
+    for (uint32_t i = 0; i < s->n && s->parts.words; i++) {
+        const struct token *t = &s->tokens[i];
+        if (t->type == 0 && t->n > blank && memmem(t->text + 1, t->n - 1, TW_HF_SPACE, blank)) {
+            s->kind = TW_VOCAB_NONE;
+            return problem_with(s, "pre_tokenizer Metaspace, which splits, with the piece",
+                                t->text);
+        }
+    }
+    return 0;
+}
+
 static int build(struct source *s) {
     struct tw_vocab_builder b;
     struct tw_vocab_sizes sizes = {.kind = s->kind,
@@ -468,13 +451,14 @@ static int import(struct source *s) {
         rc = tw_fail(s->err, TW_E_MISSING, "%s: model is missing", s->path);
     }
     s->bpe = model;
-    rc = rc ? rc : read_chat(s);
+    rc = rc ? rc : tw_hf_read_chat(s->files, s->config, s->memory, s->model, s->err);
     rc = rc ? rc : check_model(s);
     if (rc || s->kind == TW_VOCAB_NONE) {
         return rc;
     }
     rc = read_tokens(s);
-    return rc ? rc : build(s);
+    rc = rc ? rc : check_words(s);
+    return rc || s->kind == TW_VOCAB_NONE ? rc : build(s);
 }
 
 int tw_import_hf_tokenizer(const struct tw_hf_tokenizer_files *files,

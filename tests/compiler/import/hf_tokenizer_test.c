@@ -303,6 +303,24 @@ static void sets_of_steps_say_what_becomes_of_blanks(void **state) {
     }
 }
 
+/* Only where text is cut at blanks are pieces that span some not found. */
+static void pieces_may_span_words_that_are_not_cut(void **state) {
+    (void)state;
+    struct tw_hf_tokenizer_files files = {
+        .tokenizer = text_file(
+            "tokenizer.json",
+            "{\"added_tokens\": [{\"id\": 2, \"content\": \"\\u2581\\u2581\"}], \"pre_tokenizer\": "
+            "{\"type\": \"Metaspace\", \"replacement\": \"\\u2581\", \"prepend_scheme\": "
+            "\"never\", "
+            "\"split\": false}, \"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\\u2581a\", "
+            "-1], "
+            "[\"a\", -1]]}}")};
+    struct opened o;
+    open_files(&o, &files, 3);
+    expect_ids(&o, "a a", 0, IDS(0));
+    close_it(&o);
+}
+
 /* A row without a token has score 0, which would win. */
 static void text_never_becomes_a_row_without_a_token(void **state) {
     (void)state;
@@ -347,6 +365,13 @@ static void what_is_not_supported_is_named(void **state) {
          "ByteLevel: add_prefix_space"},
         {"{\"post_processor\": {\"type\": \"BertProcessing\"}, \"model\": {\"type\": \"BPE\"}}",
          "post_processor BertProcessing"},
+        {"{\"pre_tokenizer\": " META("never") ", \"model\": {\"type\": \"BPE\", \"vocab\": "
+                                              "{\"a\\u2581b\": 0}, \"merges\": []}}",
+         "Metaspace, which splits, with the piece \"a\xE2\x96\x81"
+         "b\""},
+        {"{\"pre_tokenizer\": " META("never") ", \"model\": {\"type\": \"Unigram\", \"vocab\": "
+                                              "[[\"\\u2581\\u2581\", -1]]}}",
+         "Metaspace, which splits, with the piece"},
         {"{\"decoder\": {\"type\": \"CTC\"}, \"model\": {\"type\": \"BPE\"}}", "decoder CTC"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -466,6 +491,7 @@ int main(void) {
         cmocka_unit_test(other_named_templates_are_not_read),
         cmocka_unit_test(a_unigram_tokenizer_is_imported),
         cmocka_unit_test(sets_of_steps_say_what_becomes_of_blanks),
+        cmocka_unit_test(pieces_may_span_words_that_are_not_cut),
         cmocka_unit_test(text_never_becomes_a_row_without_a_token),
         cmocka_unit_test(what_is_not_supported_is_named),
         cmocka_unit_test(steps_that_drop_only_some_blanks_are_named),
