@@ -130,8 +130,8 @@ static float number_at(const uint8_t *raw, uint32_t type, uint32_t i) {
     return type == 1 ? tw_f16_to_f32(half) : tw_bf16_to_f32(half);
 }
 
-/* Replaces a vector, or a norm of several, by F32 in memory: in GGUF's order, and with 1 added to the weights of norms
- * where transformers leaves it out. */
+/* Replaces a vector, or a norm of several, by F32 in memory: in GGUF's order, and with 1 added to
+ * the weights of norms where transformers leaves it out. */
 static int convert_vector(struct tw_hf *hf, struct tw_gguf_tensor *t, tw_error *err) {
     uint32_t n = (uint32_t)(t->dims[0] * t->dims[1]);
     uint8_t *raw = tw_import_alloc(hf->build.memory, t->bytes, 1);

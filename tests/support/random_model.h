@@ -25,7 +25,7 @@ struct random_shape {
     uint32_t window, period;
     bool biases, no_rope;       /* no_rope: layers without a window do not rotate */
     bool factors, long_factors; /* divisors of the rotary frequencies; for long contexts others */
-    /* odd_heads above 0: of layers with an odd number; odd_hidden 0 or above hidden: as of others */
+    /* of layers with an odd number; odd_heads 0, odd_hidden 0 or above hidden: as of others */
     uint32_t odd_heads, odd_kv_heads, odd_hidden;
 };
 
