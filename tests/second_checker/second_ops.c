@@ -304,6 +304,8 @@ static void check_pages(struct second *c) {
     NEED(5, c->e->s->engine == (c->op.code <= TW_OP_PUSH ? f->producer : f->consumer));
     NEED(6, n > 0 && n <= f->pages);
     if (c->op.code == TW_OP_PUSH || c->op.code == TW_OP_POP) {
+        const struct tw_stream *s = &c->p->streams[f->site * TW_ENGINE_COUNT];
+        NEED(6, s[f->producer].n_words > 0 && s[f->consumer].n_words > 0);
         note(c, id, 1);
     } else {
         use(c, id, false);

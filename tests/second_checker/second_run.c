@@ -435,7 +435,7 @@ void second_steps(struct second *c) {
         of[t] = c->counts[t] ? top(c, t) + 1 - !!(c->counts[t] & SECOND_NOT_0) : 1;
         used += c->counts[t] != 0;
         choices *= of[t];
-        NEED(0, choices < 1 << 20);
+        NEED(0, choices < 1 << 24);
     }
     c->verdict.limits |= choices == 0 ? UINT32_MAX : 0; /* no step can begin */
     for (uint64_t i = 0; i < choices; i++) {
