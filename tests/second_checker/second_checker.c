@@ -183,10 +183,12 @@ bool second_share(const struct tw_buffer *a, const struct tw_buffer *b) {
            b->offset < a->offset + a->pages * a->page_bytes;
 }
 
-/* Buffers that share bytes live in different sections, or none of them holds a tensor and one
- * engine uses both; what keeps a Param or State shares bytes with buffers that no op names. */
-static void check_shared(struct second *c, const struct tw_buffer *a) {
+/* What fills weights is aligned. Buffers that share bytes live in different sections, or none of
+ * them holds a tensor and one engine uses both; what keeps a Param or State shares bytes with
+ * buffers that no op names. */
+static void check_uses(struct second *c, const struct tw_buffer *a) {
     const struct uses *u = &c->uses[c->index], *v = c->uses, *x = second_life(c, c->index);
+    NEED(10, !u->weights || !u->unaligned);
     for (const struct tw_buffer *b = c->p->buffers; b < a; b++, v++) {
         const struct uses *y = second_life(c, (uint32_t)(v - c->uses));
         bool keeps = tw_buffer_pinned(c->p, a), other = tw_buffer_pinned(c->p, b);
@@ -244,8 +246,8 @@ static void judge(struct second *c) {
     NEED(16, next[2] == c->p->n_stages);
     second_ops(c);
     EACH(tensors, "tensor", check_bindings)
+    EACH(buffers, "buffer", check_uses)
     second_steps(c);
-    EACH(buffers, "buffer", check_shared)
 }
 
 struct second_verdict second_check(const struct tw_program *p, const struct tw_bind_target *rows,

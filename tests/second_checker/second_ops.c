@@ -72,7 +72,8 @@ static void check_remote(struct second *c, const struct tw_operand *o, const str
     uint64_t n = send ? 1 : tw_group_size(&c->p->groups[b->group]);
     for (uint32_t i = id; i < id + n; i++) {
         m = &c->p->buffers[i];
-        NEED(9, !tw_buffer_pinned(c->p, m) && (m->tensor != TW_NONE) == holds);
+        NEED(i == o->id ? 9 : 26, !tw_buffer_pinned(c->p, m));
+        NEED(26, (m->tensor != TW_NONE) == holds);
         use(c, i, true);
     }
 }
