@@ -129,7 +129,8 @@ static void drop_second_bos(const tw_decoder *decoder, struct prompt *p) {
 
 static int tokenize(const struct prompt_options *o, bool special, const tw_decoder *decoder,
                     struct prompt *out, tw_error *err) {
-    unsigned flags = (o->no_bos ? TW_TOKENIZE_NO_BOS : 0u) | (special ? TW_TOKENIZE_SPECIAL : 0u);
+    bool no_bos = o->no_bos || o->continues;
+    unsigned flags = (no_bos ? TW_TOKENIZE_NO_BOS : 0u) | (special ? TW_TOKENIZE_SPECIAL : 0u);
     /* Rarely more than one token per byte: three if a space becomes a character that is not in the
      * vocabulary. */
     size_t room = 0, made = out->n_text + 16;
@@ -141,10 +142,10 @@ static int tokenize(const struct prompt_options *o, bool special, const tw_decod
         code = tw_tokenize(decoder, out->text, out->n_text, flags, out->ids, room, &made, err);
     } while (!code && made > room);
     out->n = code ? 0 : made;
-    if (special && !o->no_bos) {
+    if (special && !no_bos) {
         drop_second_bos(decoder, out);
     }
-    if (!code && out->n == 0) {
+    if (!code && out->n == 0 && !o->continues) {
         code = tw_fail(err, TW_E_USAGE,
                        "the prompt is empty, and no token is put before it: give a prompt with -p, "
                        "-f or --ids");

@@ -12,13 +12,16 @@ struct prompt_options {
     const char *text, *file; /* NULL: not given */
     struct opt_ids ids;
     bool no_bos, escape; /* escape: interpret \n and the like in the text */
+    /* not an option: the prompt continues a sequence, so nothing is put before it, and there may be
+     * none */
+    bool continues;
 };
 
 struct prompt {
     char *text; /* NULL for ids */
     size_t n_text;
     uint32_t *ids;
-    size_t n; /* > 0 */
+    size_t n; /* > 0, unless it continues a sequence */
 };
 
 /* Reads and tokenizes the prompt. Without text, file and ids, standard input is read if it is a

@@ -75,6 +75,59 @@ check 'drop as JSON' python3 -c 'import json, sys; assert json.load(open(sys.arg
 run 0 state list "$folder"
 check 'a folder without states' grep -q '0 B  in 0 states' "$work/out"
 
+# ---- run --save-state, --load-state
+state=$work/run.twstate
+ids() { run 0 run "$model" --temp 0 --print-ids "$@"; }
+ids --ids 1,403,407 -n 70
+whole=$out
+ids --ids 1,403,407 -n 30 --save-state "$state"
+first=$out
+check 'saving says what' grep -Eq 'run.twstate: saved 33 tokens; wrote [0-9.]+ [KM]iB$' "$work/err"
+ids --load-state "$state" --save-state "$state" -n 40
+same 'a saved run is continued with the same tokens' "$whole" "$first $out"
+check 'restoring says how many tokens' grep -q 'run.twstate: restored 33 tokens$' "$work/err"
+check '... and saving appends' grep -Eq 'run.twstate: saved 73 tokens; appended [0-9.]+ [KM]iB$' "$work/err"
+run 0 state show "$state" --json
+check 'show tells it' python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["tokens"] == 73 and d["saves"] == 2 and d["model"] == "fairytale-1.7m" and d["kv"] == "f32"' "$work/out"
+ids --load-state "$state" --target sim4x4 -n 10
+again=$out
+ids --load-state "$state" --target host -t 1 -n 10
+same 'on another target and number of threads' "$out" "$again"
+ids --ids 1,403,407 -n 0 --save-state "$work/prompt"
+ids --load-state "$work/prompt" -n 70
+same 'a prompt alone can be saved' "$whole" "$out"
+run 0 run "$model" -p 'Once upon a time' --temp 0 -n 12 --no-display-prompt
+text=$out
+run 0 run "$model" -p 'Once' -n 0 --save-state "$work/once"
+run 0 run "$model" --load-state "$work/once" -p 'upon a time' --temp 0 -n 12 --no-display-prompt
+same 'text continues a state' "$text" "$out"
+run 0 run "$model" --load-state "$work/once" -p 'upon' --temp 0 -n 2 --json
+check 'JSON has what was restored' python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["restored"] > 1 and len(d["ids"]) == 2' "$work/out"
+before=$(cksum <"$state")
+refuses 'another type of the caches' 4 'has keys and values in f32, and this program in f16; run it with --kv f32' \
+    run "$model" --kv f16 --load-state "$state" -n 1
+python3 -c '
+import sys
+data = bytearray(open(sys.argv[1], "rb").read())
+data[-33] ^= 1 # a weight
+open(sys.argv[2], "wb").write(data)' "$model" "$work/other.gguf"
+refuses 'another model' 4 'was saved with model fairytale-1.7m \(hash [0-9a-f]{8}\), and this is .* \(hash [0-9a-f]{8}\)' \
+    run "$work/other.gguf" --load-state "$state" -n 1
+refuses 'a context that is too small' 5 '73 tokens, more than the session.s context of 40' run "$model" -c 40 --load-state "$state" -n 1
+refuses 'a missing state' 3 'none: No such file' run "$model" --load-state "$work/none" -n 1
+refuses 'what is not a state is not loaded' 3 'is not a saved state' run "$model" --load-state "$folder/letter" -n 1
+run 2 run "$model" --ids 1 -n 1 --save-state "$folder/letter"
+check '... nor overwritten' grep -q 'a letter' "$folder/letter"
+check '... which is said' grep -q 'letter: is there and is not a saved state' "$work/err"
+same 'and the state is as it was' "$before" "$(cksum <"$state")"
+refuses 'not in conversations' 2 'option --save-state does not go with a conversation' run "$model" -cnv --save-state "$state"
+
 refuses 'state without a word' 2 'list.show.drop .* is missing' state
 refuses 'another word' 2 "'remove' is neither list, show nor drop" state remove x
 refuses 'show without a file' 2 'state show: FILE is missing' state show

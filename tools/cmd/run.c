@@ -10,6 +10,7 @@
 #include "tools/logits_file.h"
 #include "tools/model.h"
 #include "tools/prompt.h"
+#include "tools/saved_run.h"
 #include "tools/text.h"
 #include "tools/ui.h"
 
@@ -23,7 +24,7 @@ struct run_args {
     struct prompt_options prompt;
     struct sampling_options sampling;
     struct conversation_options conversation;
-    const char *logits, *logits_all;
+    const char *logits, *logits_all, *load_state, *save_state;
     int64_t n;
     bool talk, single; /* conversation: with the user, or one answer */
     bool print_ids, json, special, ignore_eos, hide_prompt, stats;
@@ -59,6 +60,10 @@ static const struct opt options[] = {
      "write the logits to FILE: float32, one row for each generated token"},
     {OPT_TEXT, 0, "logits-all", "FILE", AT(logits_all), 0, 0,
      "generate nothing; write the logits after each token of the prompt to FILE"},
+    {OPT_TEXT, 0, "load-state", "FILE", AT(load_state), 0, 0,
+     "continue the sequence saved in FILE: with the prompt, or where it ends"},
+    {OPT_TEXT, 0, "save-state", "FILE", AT(save_state), 0, 0,
+     "save the sequence to FILE at the end; if FILE has its beginning, only what is new"},
     {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0,
      "print one JSON object at the end instead of the text"},
     {OPT_FLAG, 0, "stats", NULL, AT(stats), 0, 0,
@@ -83,6 +88,8 @@ struct output {
     const struct prompt *prompt;
     struct logits_file *logits;
     uint32_t n_vocab;
+    uint32_t restored;       /* tokens of a saved sequence */
+    uint32_t last, n_tokens; /* the last token generated, and how many */
     uint32_t *ids;
     size_t n_ids, ids_room;
     char *text; /* for JSON */
@@ -94,6 +101,8 @@ struct output {
 
 static int on_token(void *ctx, uint32_t id, const float *logits) {
     struct output *out = ctx;
+    out->last = id;
+    out->n_tokens++;
     if (out->args->print_ids || out->args->json) {
         if (!tw_grow(&out->ids, &out->ids_room, out->n_ids + 1, sizeof *out->ids)) {
             return out->code = tw_fail(out->err, TW_E_NOMEM, "out of memory for the generated ids");
@@ -145,7 +154,8 @@ static uint32_t choose_count(const struct run_args *a, const struct engine *e, s
         return a->n == N_UNTIL_END ? 0 : (uint32_t)a->n;
     }
     /* The last token generated needs no position of its own. */
-    size_t room = e->session_info.n_ctx >= n_prompt ? e->session_info.n_ctx - n_prompt + 1 : 1;
+    size_t left = e->session_info.n_ctx - tw_session_position(e->session);
+    size_t room = left >= n_prompt ? left - n_prompt + 1 : 1;
     return room < N_DEFAULT_COUNT ? (uint32_t)room : N_DEFAULT_COUNT;
 }
 
@@ -189,6 +199,9 @@ static int print_json(const struct engine *e, const struct output *out, const st
         rate(r->n_prompt, r->prefill_s), "decode_tok_s",
         rate(r->n_generated > 1 ? r->n_generated - 1 : 0, r->decode_s), "first_token_ms",
         1e3 * r->first_token_s, "load_s", e->load_s);
+    if (o && out->args->load_state) {
+        json_object_set_new(o, "restored", json_integer(out->restored));
+    }
     return ui_print_json(o, err);
 }
 
@@ -232,13 +245,36 @@ static int print_results(const struct engine *e, struct output *out, const struc
     return code;
 }
 
+static bool has_room(const struct engine *e, const struct prompt *prompt) {
+    return prompt->n <= e->session_info.n_ctx - tw_session_position(e->session);
+}
+
+/* Saves what there is, whatever ended the text, if that left the session usable. Returns the code
+ * that the command ends with, given that of the text. */
+static int save_after(struct engine *e, const struct output *out, int code, tw_error *err) {
+    tw_error why = {0};
+    if (code && code != UI_PIPE && code != TW_E_CONTEXT_FULL && code != TW_E_INTERRUPTED) {
+        return code;
+    }
+    size_t end = out->restored + out->prompt->n + out->n_tokens;
+    int saved =
+        saved_run_save(e, out->args->save_state, out->n_tokens ? &out->last : NULL, end, &why);
+    if (saved && (!code || code == UI_PIPE)) {
+        return tw_fail(err, saved, "%s", why.message);
+    }
+    if (saved) {
+        ui_note("%s", why.message);
+    }
+    return code;
+}
+
 /* Writes the logits after every token of the prompt, a piece at a time. */
 static int score(struct engine *e, struct output *out, const struct prompt *prompt, tw_error *err) {
     enum { PIECE = 64 };
     struct tw_generate_options g = {.size = sizeof g};
     struct tw_generate_result r = {.size = sizeof r, .n_prompt = (uint32_t)prompt->n};
     size_t row_bytes = (size_t)out->n_vocab * sizeof(float);
-    if (prompt->n > e->session_info.n_ctx) { /* it is refused, before anything is computed */
+    if (!has_room(e, prompt)) { /* it is refused, before anything is computed */
         return tw_session_feed(e->session, prompt->ids, prompt->n, err);
     }
     float *logits = malloc(PIECE * row_bytes);
@@ -275,7 +311,7 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
     if (sampled) {
         return sampled;
     }
-    if (a->n == 0 || prompt->n > e->session_info.n_ctx) { /* the latter is refused */
+    if (a->n == 0 || !has_room(e, prompt)) { /* the latter is refused */
         int code = tw_session_feed(e->session, prompt->ids, prompt->n, err);
         code = code ? code : print_prompt(out);
         return code ? code : print_results(e, out, prompt, &g, &r, err);
@@ -342,8 +378,13 @@ static int with_engine(struct engine *e, const struct run_args *a, tw_error *err
     struct prompt prompt;
     struct logits_file logits;
     struct output out = {.args = a, .n_vocab = e->info.n_vocab, .err = err};
-    int code = prompt_read(&a->prompt, a->special, e->source.decoder, &prompt, err);
+    struct prompt_options given = a->prompt;
+    given.continues = a->load_state != NULL;
+    int code = prompt_read(&given, a->special, e->source.decoder, &prompt, err);
     out.prompt = &prompt;
+    if (!code && a->load_state) {
+        code = saved_run_load(e, a->load_state, &prompt, &out.restored, err);
+    }
     if (!code && (a->logits || a->logits_all)) {
         code = logits_file_open(&logits, a->logits ? a->logits : a->logits_all, err);
         out.logits = code ? NULL : &logits;
@@ -351,6 +392,7 @@ static int with_engine(struct engine *e, const struct run_args *a, tw_error *err
     if (!code) {
         ui_catch_interrupts();
         code = a->logits_all ? score(e, &out, &prompt, err) : generate(e, &out, &prompt, err);
+        code = a->save_state ? save_after(e, &out, code, err) : code;
     }
     if (out.logits) {
         bool keep =
@@ -366,9 +408,9 @@ static int with_engine(struct engine *e, const struct run_args *a, tw_error *err
 
 /* Options of text that is continued, and of its tokens. */
 static int check_talk(const struct opt_result *result, tw_error *err) {
-    static const char *const others[] = {"ids",        "no-bos",     "special",
-                                         "print-ids",  "json",       "logits",
-                                         "logits-all", "ignore-eos", "no-display-prompt"};
+    static const char *const others[] = {
+        "ids",        "no-bos",     "special",           "print-ids",  "json",      "logits",
+        "logits-all", "ignore-eos", "no-display-prompt", "load-state", "save-state"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (opt_was_given(&verb, result, others[i])) {
             return tw_fail(err, TW_E_USAGE,
@@ -423,7 +465,7 @@ static int run(int argc, char **argv, tw_error *err) {
     } else if (!code) {
         code = check(&a, &result, err);
         a.engine.text = needs_tokenizer(&a);
-        a.engine.whole_steps = talks(&a);
+        a.engine.whole_steps = talks(&a) || a.save_state;
         a.engine.logits = a.logits_all ? "all" : NULL;
         struct engine e;
         code = code ? code : engine_open(&e, result.operand[0], &a.engine, err);
