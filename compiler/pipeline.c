@@ -100,6 +100,15 @@ int tw_pipeline_begin(struct compilation *c, const char *function,
     return rc ? rc : check_options(c, err);
 }
 
+/* The length that the model was trained for; of a model that rotates otherwise in long contexts, the
+ * length up to which it does not. */
+static uint32_t usual_context(const struct tw_hparams *h) {
+    uint32_t n = h->rope_long_factors && h->rope_original_ctx < h->n_ctx_train
+                     ? h->rope_original_ctx
+                     : h->n_ctx_train;
+    return n < MAX_CTX ? n : MAX_CTX;
+}
+
 /* import, arch: everything before a target matters. */
 int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err) {
     int rc = tw_target_open(c->options.target, c->options.host_sites, &c->target, err);
@@ -117,8 +126,7 @@ int tw_pipeline_frontend(struct compilation *c, const char *path, tw_error *err)
     }
     c->graph.mem = &c->mem;
     c->strings.mem = &c->mem;
-    uint32_t trained = c->model.h.n_ctx_train;
-    c->n_ctx = c->options.n_ctx ? c->options.n_ctx : trained < DEFAULT_CTX ? trained : DEFAULT_CTX;
+    c->n_ctx = c->options.n_ctx ? c->options.n_ctx : usual_context(&c->model.h);
     uint64_t position_bytes = (uint64_t)c->model.h.n_layers * c->model.h.n_kv_heads *
                               c->model.h.head_dim * 2 * tw_dtype_block_bytes(c->graph.cache_dtype),
              state_bytes;
@@ -158,6 +166,24 @@ static uint32_t n_positions(const struct compilation *c) {
     return (c->n_ctx + MAX_PREFILL_ROWS + TW_KV_BLOCK - 1) / TW_KV_BLOCK * TW_KV_BLOCK;
 }
 
+/* States that are read through windows keep the positions that a step can see, counted from the last
+ * multiple of TW_KEY_SEGMENT before them, so that sums are cut where they are in a whole context;
+ * and room for a greedy run, during which the origin stays where it is. Without effect in contexts
+ * that are not longer. */
+static void set_window(const struct compilation *c, struct tw_section_config *config) {
+    uint32_t window = 0;
+    for (uint32_t i = 0; i < c->graph.values.n; i++) {
+        uint32_t one = c->graph.values.items[i].window;
+        window = one > window ? one : window;
+    }
+    uint64_t n_ctx = (uint64_t)window + TW_KEY_SEGMENT + MAX_GREEDY_TOKENS,
+             n = (n_ctx + MAX_PREFILL_ROWS + TW_KV_BLOCK - 1) / TW_KV_BLOCK * TW_KV_BLOCK;
+    if (window && n < config->n_positions) {
+        config->window_ctx = (uint32_t)n_ctx;
+        config->window_positions = (uint32_t)n;
+    }
+}
+
 static int place_region(struct planned *p, uint32_t region, uint64_t budget, tw_error *err) {
     int rc = tw_low_expand(&p->mid, region, budget, &p->lows[region], err);
     return rc ? rc : tw_low_place(&p->lows[region], err);
@@ -169,6 +195,7 @@ static int build_section(struct compilation *c, struct planned *p, uint32_t regi
                                        .n_positions = n_positions(c),
                                        .kv_pages = n_positions(c) / TW_KV_BLOCK,
                                        .index = region};
+    set_window(c, &config);
     p->sections[region] = tw_cmem_alloc(&c->mem, sizeof **p->sections);
     int rc = tw_section_build(&p->lows[region], &config, &c->strings, p->sections[region], err);
     return rc ? rc : tw_section_prove(p->sections[region], err);

@@ -113,8 +113,9 @@ static int open_session(struct engine *e, const struct engine_options *o, enum t
                                    .n_threads = (uint32_t)o->threads,
                                    .chunk = (uint32_t)o->chunk,
                                    .stop = o->whole_steps ? NULL : &ui_stop};
+    struct tw_deploy_options d = {.size = sizeof d, .state_positions = (uint64_t)o->ctx};
     double start = tw_clock_s();
-    int code = tw_deploy(e->device, e->source.decoder, &e->deployment, err);
+    int code = tw_deploy_with(e->device, e->source.decoder, &d, &e->deployment, err);
     code = code ? code : tw_session_create(e->deployment, &s, &e->session, err);
     e->load_s = e->source.open_s + tw_clock_s() - start;
     if (code) {

@@ -41,7 +41,7 @@ struct engine_options {
          ENGINE_OFFSET(type, ctx),                                                              \
          1,                                                                                     \
          1 << 20,                                                                               \
-         "context length in positions (that of the model, at most 2048)"},                      \
+         "context length in positions (that of the model)"},                                    \
         {OPT_I64,                                                                               \
          0,                                                                                     \
          "rows",                                                                                \

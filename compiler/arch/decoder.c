@@ -237,6 +237,7 @@ static struct caches make_caches(struct builder *b) {
                                        TW_PACK_KEYS),
                  values = tw_graph_state(b->g, layer_name(b, "attn.value"), b->group.repeat, cols,
                                          dim, TW_PACK_VALUES);
+    b->g->values.items[keys].window = b->g->values.items[values].window = b->layer.window;
     return (struct caches){keys, values};
 }
 

@@ -62,6 +62,7 @@ struct tw_gvalue {
     uint32_t rows, cols;
     uint32_t instances;      /* WEIGHT, STATE: members of the sequence */
     uint32_t head_dim;       /* STATE */
+    uint32_t window;         /* STATE: its readers see so many positions; 0: all */
     enum tw_packing packing; /* STATE: KEYS or VALUES; WEIGHT: PANEL16 or ROW */
     /* WEIGHT: the tensor of each instance; NULL if `constant` is set */
     const struct tw_model_tensor **source;

@@ -43,8 +43,9 @@ uint32_t tw_section_tensor(struct tw_section_builder *b, tw_gvalue_id value) {
         t = weight_tensor(v);
         break;
     case TW_GV_STATE:
-        t = state_tensor(v, b->config->kv_pages ? b->config->kv_pages * TW_KV_BLOCK
-                                                : b->config->n_positions);
+        t = state_tensor(v, v->window && b->config->window_positions ? b->config->window_positions
+                            : b->config->kv_pages ? b->config->kv_pages * TW_KV_BLOCK
+                                                  : b->config->n_positions);
         break;
     case TW_GV_INPUT: {
         uint32_t rows = v->token_rows ? b->low->rows : 1;

@@ -20,6 +20,11 @@ struct tw_section_config {
     /* 0: page i of the state holds positions from i * TW_KV_BLOCK on. Else the pages of the state;
      * the Input "pages", a table of n_positions / TW_KV_BLOCK numbers, says which are used. */
     uint32_t kv_pages;
+    /* Of states that are read through windows: they keep the last positions only, which are counted
+     * from an origin, a multiple of TW_KEY_SEGMENT, that the Inputs "pos.window", "end.window" and
+     * "pages.window" have in common. The same numbers as n_ctx and n_positions, counted from there.
+     * 0: such states keep all positions. */
+    uint32_t window_ctx, window_positions;
     uint32_t index; /* of the section in its program; makes loop ids unique */
 };
 

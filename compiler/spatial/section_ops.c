@@ -11,6 +11,19 @@ static struct tw_count positions(const struct site_call *x) {
     return tw_count_of(tw_builder_trip(x->u, "pos", "pos", 1, max), max);
 }
 
+/* Returns whether a state has the positions of a window only. */
+static bool is_windowed(const struct site_call *x, const struct tw_gvalue *state) {
+    return state->window && x->b->config->window_positions;
+}
+
+/* The position of the first row, as the state counts them. */
+static struct tw_count state_positions(const struct site_call *x, const struct tw_gvalue *state) {
+    uint32_t max = x->b->config->window_ctx - 1;
+    return is_windowed(x, state)
+               ? tw_count_of(tw_builder_trip(x->u, "pos.window", "pos.window", 1, max), max)
+               : positions(x);
+}
+
 /* Reserves a page for a value that leaves through STORE before MATH writes it. In-place ops find it
  * reserved. */
 static void reserve_output(const struct site_call *x) {
@@ -274,10 +287,13 @@ static void emit_rope(struct site_call *x) {
 
 /* ---- attention ---- */
 
-/* Returns the table of the cache's pages; adds the Input if the section has none yet. */
-static uint32_t page_table(const struct site_call *x) {
-    static const char name[] = "pages";
-    uint32_t table = tw_builder_tensor(x->u, name), slots = x->b->config->n_positions / TW_KV_BLOCK;
+/* Returns the table of the state's pages; adds the Input if the section has none yet. */
+static uint32_t page_table(const struct site_call *x, const struct tw_gvalue *state) {
+    const struct tw_section_config *c = x->b->config;
+    bool windowed = is_windowed(x, state);
+    const char *name = windowed ? "pages.window" : "pages";
+    uint32_t table = tw_builder_tensor(x->u, name),
+             slots = (windowed ? c->window_positions : c->n_positions) / TW_KV_BLOCK;
     if (table == TW_NONE) {
         struct tw_tensor t = {.rows = 1,
                               .cols = slots,
@@ -297,7 +313,7 @@ static struct tw_tensor_at in_block(const struct site_call *x, uint32_t input, u
     struct tw_tensor_at place = tw_in_tensor(tw_section_tensor(x->b, x->op->in[input]),
                                              instance(value(x, input)), at(offset));
     if (x->b->config->kv_pages) {
-        return tw_in_page(place, page_table(x), inner ? at_inner(0, 1) : at(0));
+        return tw_in_page(place, page_table(x, value(x, input)), inner ? at_inner(0, 1) : at(0));
     }
     place.offset = inner ? at_inner(offset, page_bytes) : at(offset);
     return place;
@@ -312,7 +328,7 @@ static void emit_kv_append(struct site_call *x) {
                                       x->c->first_col, x->c->cols, 0);
     tw_builder_push(x->u, x->site, MATH, x->math, fifo, 1);
     tw_builder_wait(x->u, x->site, STORE, stage, fifo, 1);
-    struct tw_count pos = positions(x);
+    struct tw_count pos = state_positions(x, state);
     struct tw_tensor_at cache = in_block(x, 1, 0, 0, false);
     uint32_t first = x->c->first_col / hd, heads = x->c->cols / hd;
     if (state->packing == TW_PACK_KEYS) {
@@ -370,6 +386,7 @@ static void attention_math(const struct site_call *x, uint32_t first_kv, uint32_
     uint32_t fifo = buffer(x, x->b->low->streams[x->site].cache), state = buffer(x, x->c->scratch),
              hd = x->op->head_dim;
     uint64_t page = storage(x, x->b->low->streams[x->site].cache)->page_bytes;
+    struct tw_count pos = state_positions(x, value(x, 1));
     uint32_t heads = x->c->cols / hd, first_head = x->c->first_col / hd,
              segments = tw_low_segments(x->b->graph);
     tw_builder_attn_init(x->u, x->site, MATH, x->math, tw_in_buffer(state, at(0)), segments * heads,
@@ -386,12 +403,12 @@ static void attention_math(const struct site_call *x, uint32_t first_kv, uint32_
         if (x->op->window || x->op->cap != 0.0f) {
             tw_builder_attn_window(x->u, x->site, MATH, x->math, from, q->stride, keys, values,
                                    value(x, 1)->dtype, to, n, first - first_head, heads, segments,
-                                   0, hd, x->op->scale, at_inner(0, 1), positions(x), x->rows,
+                                   0, hd, x->op->scale, at_inner(0, 1), pos, x->rows,
                                    x->op->window ? x->op->window : INT32_MAX, x->op->cap);
         } else {
             tw_builder_attn_step(x->u, x->site, MATH, x->math, from, q->stride, keys, values,
                                  value(x, 1)->dtype, to, n, first - first_head, heads, segments, 0,
-                                 hd, x->op->scale, at_inner(0, 1), positions(x), x->rows);
+                                 hd, x->op->scale, at_inner(0, 1), pos, x->rows);
         }
         tw_builder_pop(x->u, x->site, MATH, x->math, fifo, 2);
     }
@@ -405,9 +422,13 @@ static void emit_attention(struct site_call *x) {
     uint32_t group = x->op->n_heads / x->op->n_kv_heads, hd = x->op->head_dim;
     uint32_t first_kv = x->c->first_col / hd / group,
              last_kv = ((x->c->first_col + x->c->cols) / hd - 1) / group;
-    uint32_t max_blocks = (x->b->config->n_ctx + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
+    bool windowed = is_windowed(x, value(x, 1));
+    uint32_t n_ctx = windowed ? x->b->config->window_ctx : x->b->config->n_ctx,
+             max_blocks = (n_ctx + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
     struct tw_count blocks =
-        tw_count_of(tw_builder_trip(x->u, "blocks", "end", TW_KV_BLOCK, max_blocks), max_blocks);
+        tw_count_of(tw_builder_trip(x->u, windowed ? "blocks.window" : "blocks",
+                                    windowed ? "end.window" : "end", TW_KV_BLOCK, max_blocks),
+                    max_blocks);
     add_load_stage(x);
     attention_load(x, first_kv, last_kv, blocks);
     attention_math(x, first_kv, last_kv, blocks);

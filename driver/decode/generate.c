@@ -345,8 +345,8 @@ int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt,
     code = tw_stop_text_init(&l.stop_text, o.stop_texts, o.n_stop_texts, err);
     code = code ? code : init_sampler(&l, err);
     bool chooses = !tw_sampler_adjusts(&l.sampler); /* the device's own choice would do */
-    l.on_device = greedy && chooses && o.flags & TW_GENERATE_NO_LOGITS &&
-                  session->deployment->device->identity.capabilities & TW_WIRE_CAN_GREEDY;
+    l.on_device =
+        greedy && chooses && o.flags & TW_GENERATE_NO_LOGITS && tw_session_can_greedy(session);
     if (chooses && o.flags & TW_GENERATE_NO_LOGITS) {
         (void)tw_session_use_lists(session, o.temperature == 0.0f ? 1 : o.top_k);
     }

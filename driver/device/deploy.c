@@ -165,8 +165,8 @@ static int place_segments(struct tw_deployment *d, tw_error *err) {
 
 /* ---- state ---- */
 
-/* A deployment has room for this many sequences of the whole context, but no more positions than
- * that nor more than half of the memory that is left; always for one sequence. */
+/* A deployment has room for this many sequences of the whole context, but for no more positions
+ * than that, nor more than half of the memory that is left holds. */
 #define USUAL_SEQUENCES 16u
 #define USUAL_POSITIONS 32768u
 
@@ -175,22 +175,55 @@ static uint32_t pages_of(uint64_t positions) {
     return pages < TW_MAX_STATE_PAGES ? (uint32_t)pages : TW_MAX_STATE_PAGES;
 }
 
-static uint32_t usual_pages(const struct tw_deployment *d) {
+static uint64_t usual_positions(const struct tw_deployment *d) {
     const struct tw_wire_identity *id = &d->device->identity;
     uint64_t n_ctx = d->decoder->bundle.note->n_ctx, positions = n_ctx * USUAL_SEQUENCES;
-    uint64_t half = (id->memory_bytes - id->memory_used) / 2 / d->pool.page_bytes * TW_KV_BLOCK;
+    uint64_t page_bytes = d->pool.page_bytes + d->window_pool.page_bytes;
+    uint64_t half = (id->memory_bytes - id->memory_used) / 2 / page_bytes * TW_KV_BLOCK;
     positions = positions < USUAL_POSITIONS ? positions : USUAL_POSITIONS;
     positions = positions < half ? positions : half;
-    return pages_of(positions > n_ctx ? positions : n_ctx);
+    return positions ? positions : 1;
+}
+
+/* As many as the sequences need that the positions are enough for, in windows and in the chunks
+ * that follow them. */
+static uint32_t window_pages(const struct tw_deployment *d, uint64_t positions) {
+    uint64_t n_ctx = d->decoder->bundle.note->n_ctx, sequences = (positions + n_ctx - 1) / n_ctx,
+             each = pages_of(d->window_pool.window_ctx) + 2u;
+    uint32_t all = pages_of(positions) + 1;
+    return sequences * each < all ? (uint32_t)(sequences * each) : all;
+}
+
+/* A step's rows, or a greedy run's tokens, must fit behind the window that its first one sees. */
+static int check_window(const struct tw_deployment *d, tw_error *err) {
+    const struct tw_bundle *b = &d->decoder->bundle;
+    const struct tw_state_pool *pool = &d->window_pool;
+    uint32_t rows = TW_WIRE_MAX_TOKENS;
+    for (uint32_t i = 0; i < b->n_programs; i++) {
+        rows = b->programs[i].rows > rows ? b->programs[i].rows : rows;
+    }
+    uint64_t need = (uint64_t)pool->window + TW_KEY_SEGMENT + rows;
+    return pool->n_tensors == 0 || (pool->window && pool->window_ctx >= need)
+               ? 0
+               : tw_fail(err, TW_E_FORMAT,
+                         "%s: its windows of %u positions have room for %u, expected %llu", b->path,
+                         pool->window, pool->window_ctx, (unsigned long long)need);
 }
 
 static int make_pool(struct tw_deployment *d, const struct tw_deploy_options *o, tw_error *err) {
-    int code = tw_state_pool_find(&d->pool, d->device, &d->decoder->bundle, err);
-    if (code || d->pool.n_tensors == 0) {
+    const struct tw_bundle *b = &d->decoder->bundle;
+    int code = tw_state_pool_find(&d->pool, TW_PAGE_TABLE, d->device, b, err);
+    code = code ? code : tw_state_pool_find(&d->window_pool, TW_WINDOW_TABLE, d->device, b, err);
+    if (code || d->pool.n_tensors + d->window_pool.n_tensors == 0) {
         return code;
     }
-    code = tw_state_pool_open(
-        &d->pool, o->state_positions ? pages_of(o->state_positions) : usual_pages(d), err);
+    code = check_window(d, err);
+    if (code) {
+        return code;
+    }
+    uint64_t positions = o->state_positions ? o->state_positions : usual_positions(d);
+    code = tw_state_pool_open(&d->pool, pages_of(positions), err);
+    code = code ? code : tw_state_pool_open(&d->window_pool, window_pages(d, positions), err);
     tw_error_prefix(code ? err : NULL, d->decoder->bundle.path);
     return code;
 }
@@ -216,6 +249,7 @@ static int make_blob(struct tw_deployment *d, uint32_t index, tw_error *err) {
     }
     memcpy(tensors, p.tensors, p.n_tensors * sizeof *tensors);
     tw_state_pool_resize(&d->pool, tensors, p.n_tensors);
+    tw_state_pool_resize(&d->window_pool, tensors, p.n_tensors);
     p.tensors = tensors;
     tw_progblob_write(&p, true, d->blob[index]);
     d->blob_bytes[index] = bytes;
@@ -341,7 +375,9 @@ void tw_deployment_destroy(tw_deployment *d) {
         return;
     }
     free_device_memory(d);
-    tw_state_pool_close(&d->pool, !tw_device_check_reset(d->device, d->resets, NULL));
+    bool on_device = !tw_device_check_reset(d->device, d->resets, NULL);
+    tw_state_pool_close(&d->pool, on_device);
+    tw_state_pool_close(&d->window_pool, on_device);
     pthread_mutex_destroy(&d->lock);
     for (uint32_t i = 0; d->blob && i < d->decoder->bundle.n_programs; i++) {
         free(d->blob[i]);

@@ -22,7 +22,8 @@ struct tw_deployment {
     uint8_t **blob; /* host copies: the device may use them in place */
     /* n_programs: their certificates, on a device that verifies; else 0 */
     uint64_t *certificate_address;
-    struct tw_state_pool pool; /* the sequences' state, if the bundle keeps it in pages */
+    /* the sequences' state, if the bundle keeps it in pages: of all positions, and of windows */
+    struct tw_state_pool pool, window_pool;
     /* What sessions share (driver/session): their executors, under the lock. */
     pthread_mutex_t lock;
     struct tw_executor *executors;

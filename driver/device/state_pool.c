@@ -17,12 +17,27 @@ TW_STATIC_ASSERT(TW_PAGE_POSITIONS == TW_KV_BLOCK, "positions of a page");
 
 enum { UNUSED = 0, PAGED = 1, PLAIN = 2 };
 
-static bool is_table(const struct tw_program *p, uint32_t tensor) {
-    return strcmp(tw_program_string(p, p->tensors[tensor].name), TW_PAGE_TABLE) == 0;
+static bool is_table(const struct tw_program *p, uint32_t tensor, const char *name) {
+    return strcmp(tw_program_string(p, p->tensors[tensor].name), name) == 0;
+}
+
+static void note_op(struct tw_state_pool *pool, const struct tw_program *p, const struct tw_op *op,
+                    uint8_t *how) {
+    for (uint32_t k = 0; k < op->n_operands; k++) {
+        const struct tw_operand *o = &op->operand[k];
+        if ((o->kind == TW_KIND_TENSOR_READ || o->kind == TW_KIND_TENSOR_WRITE) &&
+            o->id < p->n_tensors) {
+            how[o->id] |= o->paged && is_table(p, o->table, pool->table) ? PAGED : PLAIN;
+        }
+    }
+    if (op->code == TW_OP_ATTN_WINDOW) { /* a window of INT32_MAX is none */
+        uint32_t window = op->operand[TW_ATTN_WINDOW_window].id;
+        pool->window = window < INT32_MAX && window > pool->window ? window : pool->window;
+    }
 }
 
 /* Notes for each tensor of a program whether ops use it through the page table, or otherwise. */
-static void note_uses(const struct tw_program *p, uint8_t *how) {
+static void note_uses(struct tw_state_pool *pool, const struct tw_program *p, uint8_t *how) {
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         if (p->buffers[i].tensor < p->n_tensors) {
             how[p->buffers[i].tensor] |= PLAIN;
@@ -33,13 +48,17 @@ static void note_uses(const struct tw_program *p, uint8_t *how) {
         struct tw_op op;
         for (uint32_t at = 0; at < s->n_words && tw_op_decode(s->words, s->n_words, at, &op);
              at += op.n_words) {
-            for (uint32_t k = 0; k < op.n_operands; k++) {
-                const struct tw_operand *o = &op.operand[k];
-                if ((o->kind == TW_KIND_TENSOR_READ || o->kind == TW_KIND_TENSOR_WRITE) &&
-                    o->id < p->n_tensors) {
-                    how[o->id] |= o->paged && is_table(p, o->table) ? PAGED : PLAIN;
-                }
-            }
+            note_op(pool, p, &op, how);
+        }
+    }
+}
+
+/* The positions that may be fed are in the trip that limits them. */
+static void note_context(struct tw_state_pool *pool, const struct tw_program *p) {
+    for (uint32_t i = 0; i < p->n_trips; i++) {
+        if (strcmp(tw_program_string(p, p->trips[i].name), "pos.window") == 0) {
+            uint32_t n = p->trips[i].max + 1;
+            pool->window_ctx = pool->window_ctx && pool->window_ctx < n ? pool->window_ctx : n;
         }
     }
 }
@@ -80,7 +99,8 @@ static int add_tensors(struct tw_state_pool *pool, const struct tw_bundle *b,
     uint8_t *uses = calloc(p->n_tensors + 1u, 1);
     int code = uses ? 0 : tw_fail(err, TW_E_NOMEM, "%s: out of memory", b->path);
     if (!code) {
-        note_uses(p, uses);
+        note_uses(pool, p, uses);
+        note_context(pool, p);
     }
     for (uint32_t i = 0; i < p->n_tensors && !code; i++) {
         if (p->tensors[i].role == TW_ROLE_STATE) {
@@ -103,14 +123,14 @@ static void keep_paged(struct tw_state_pool *pool) {
     pool->n_tensors = n;
 }
 
-int tw_state_pool_find(struct tw_state_pool *pool, struct tw_device *device,
+int tw_state_pool_find(struct tw_state_pool *pool, const char *table, struct tw_device *device,
                        const struct tw_bundle *b, tw_error *err) {
     size_t n = 0;
     for (uint32_t i = 0; i < b->n_programs; i++) {
         n += b->programs[i].n_tensors;
     }
-    *pool =
-        (struct tw_state_pool){.device = device, .tensors = calloc(n + 1, sizeof *pool->tensors)};
+    *pool = (struct tw_state_pool){
+        .device = device, .table = table, .tensors = calloc(n + 1, sizeof *pool->tensors)};
     if (!pool->tensors) {
         return tw_fail(err, TW_E_NOMEM, "%s: out of memory", b->path);
     }

@@ -12,8 +12,10 @@
 
 /* Maximum number of pages of a pool: 2^30 positions. */
 #define TW_MAX_STATE_PAGES (1u << 24)
-/* The Input that is a sequence's page table. */
+/* The Inputs that are a sequence's page tables: of states that keep all positions, and of those that
+ * are read through windows and keep the last ones, counted from an origin. */
 #define TW_PAGE_TABLE "pages"
+#define TW_WINDOW_TABLE "pages.window"
 
 /* A State tensor in the pool. Page p of instance i is at address + i * stride + p * page_bytes. */
 struct tw_pool_tensor {
@@ -39,11 +41,15 @@ struct tw_state_pool {
     uint32_t n_tensors;
     struct tw_pool_tensor *tensors;
     uint64_t page_bytes; /* of all tensors and instances together */
+    const char *table;   /* the Input through which ops reach the tensors */
+    /* Of states that are read through windows: the positions that a query sees, at most, and those
+     * that may be fed, counted from the origin. */
+    uint32_t window, window_ctx;
 };
 
-/* Finds the paged tensors of a bundle; a pool without any has n_tensors 0 and is legal everywhere.
+/* Finds the tensors of a bundle that are paged through that table; a pool without any has n_tensors 0 and is legal everywhere.
  * Takes no memory of the device. Errors: NOMEM, FORMAT (the programs disagree about a tensor). */
-int tw_state_pool_find(struct tw_state_pool *pool, struct tw_device *device,
+int tw_state_pool_find(struct tw_state_pool *pool, const char *table, struct tw_device *device,
                        const struct tw_bundle *bundle, tw_error *err);
 /* Allocates n_pages pages. Errors: NOMEM (have, need), those of tw_device_call(). */
 int tw_state_pool_open(struct tw_state_pool *pool, uint32_t n_pages, tw_error *err);

@@ -17,7 +17,8 @@ static bool is_needed(const struct tw_deployment *d, uint32_t segment) {
         return b->segments[segment].kind != TW_SEG_PARAM;
     }
     for (uint64_t row = 0; row < b->n_bind_rows; row++) {
-        if (b->bind[row].segment == segment && !tw_state_pool_has_row(&d->pool, row)) {
+        if (b->bind[row].segment == segment && !tw_state_pool_has_row(&d->pool, row) &&
+            !tw_state_pool_has_row(&d->window_pool, row)) {
             return true;
         }
     }
@@ -28,7 +29,7 @@ static bool is_needed(const struct tw_deployment *d, uint32_t segment) {
 static int make_segments(struct tw_executor *x, bool *own_state, tw_error *err) {
     const struct tw_deployment *d = x->deployment;
     const struct tw_bundle *b = &d->decoder->bundle;
-    *own_state = d->pool.n_tensors == 0;
+    *own_state = d->pool.n_tensors + d->window_pool.n_tensors == 0;
     for (uint32_t i = 0; i < b->n_segments; i++) {
         x->segment_address[i] = d->segment_address[i];
         if (!is_needed(d, i)) {
@@ -50,6 +51,7 @@ static int make_bindings(struct tw_executor *x, tw_error *err) {
     uint64_t bytes = b->n_bind_rows * sizeof *x->bind;
     tw_bundle_relocate(b, x->segment_address, x->bind);
     tw_state_pool_bind(&x->deployment->pool, x->bind);
+    tw_state_pool_bind(&x->deployment->window_pool, x->bind);
     int code = tw_device_alloc(device, bytes, 64, false, &x->bind_address, err);
     return code ? code : tw_device_write(device, x->bind_address, x->bind, bytes, err);
 }

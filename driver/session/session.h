@@ -13,8 +13,20 @@
 
 #include <stdatomic.h>
 
-/* The i32 inputs that a program may have, in their order in the request. */
-enum session_input { IN_IDS = 0, IN_POS = 1, IN_ROWS = 2, IN_END = 3, IN_COUNT = 4 };
+/* The i32 inputs that a program may have, in their order in the request. The table of pages is
+ * written apart, when it has changed. */
+enum session_input {
+    IN_IDS = 0,
+    IN_POS = 1,
+    IN_ROWS = 2,
+    IN_END = 3,
+    /* position and end as states count them that are read through windows, and the table of their
+     * pages, which is short enough to be part of every request */
+    IN_WINDOW_POS = 4,
+    IN_WINDOW_END = 5,
+    IN_WINDOW_PAGES = 6,
+    IN_COUNT = 7
+};
 
 /* A loaded program and the request that runs a step of it, laid out once: struct tw_wire_run,
  * n_inputs times struct tw_wire_input, data. */
@@ -25,10 +37,10 @@ struct session_program {
     bool broken; /* a step has failed or was cut: the device refuses it until it is loaded again */
     uint32_t index; /* in the bundle */
     uint32_t rows;
-    /* Of the page table, and how many entries it has; 0: the program has none. The device has the
-     * first table_valid entries of the owner's. */
+    /* Of the page table; 0: the program has none. The device has the first table_valid entries of the
+     * owner's. */
     uint64_t table_address;
-    uint32_t table_slots, table_valid;
+    uint32_t table_valid;
     const struct tw_session *table_owner;
     uint64_t logits_address;
     uint64_t logits_stride;     /* bytes of a row; a program of all logits has `rows` of them */
@@ -38,6 +50,7 @@ struct session_program {
     uint8_t *request;
     uint32_t request_bytes, stride;
     uint32_t input[IN_COUNT]; /* offsets in a request; TW_NONE: not an input of the program */
+    uint32_t window_slots;    /* entries of the table of windows */
     /* in the first copy, after a step's request: the tail that makes it a greedy run's request */
     struct tw_wire_greedy *greedy;
     /* the lists of the best logits of a step, and how many entries they have together; 0: none */
@@ -80,11 +93,14 @@ struct tw_executor {
     uint16_t *next_word, free_word;
 };
 
-/* The pages of a sequence. */
+/* The pages of a sequence, of one kind of state: those of slots first, first + 1, ..., of
+ * TW_KV_BLOCK positions each. `first` is not 0 only of windows. */
 struct session_pages {
     struct tw_pool_holder holder;
-    uint32_t *page; /* room for all positions of the context: `n` page numbers */
-    uint32_t n;
+    uint32_t *page; /* room for as many as the sequence can have: `n` page numbers */
+    uint32_t n, room, first;
+    /* of windows: pages taken in advance, so that no step of a feed can lack one */
+    uint32_t *spare, n_spare;
 };
 
 struct tw_session {
@@ -97,7 +113,10 @@ struct tw_session {
     uint32_t *ids; /* n_ctx: the sequence, up to its position */
     uint64_t steps;
     bool broken; /* a step failed or was cancelled: the state is undefined */
-    struct session_pages pages;
+    struct session_pages pages, window;
+    /* The window begins after what the next step needs, because the sequence was cut: the tokens
+     * must be fed again first. */
+    bool window_lost;
     /* words that end a step: the session's own, and that of the tw_generate() in progress; or
      * NULL */
     const volatile sig_atomic_t *stop[TW_STOP_WORDS];
@@ -133,9 +152,14 @@ int tw_executor_mend(struct tw_executor *x, struct session_program *p, tw_error 
 int tw_session_make_pages(struct tw_session *s, tw_error *err);
 void tw_session_free_pages(struct tw_session *s);
 /* Sees to it that the session alone holds the pages of positions [from, to), from being the
- * session's position: takes new ones, copies a shared one. Under the executor's lock. Errors: NOMEM
- * (out of pages; nothing has changed), those of tw_device_call(). */
+ * session's position: takes new ones, copies a shared one; of windows, only has them ready for
+ * tw_session_slide(). Under the executor's lock. Errors: NOMEM (out of pages; nothing has changed),
+ * those of tw_device_call(). */
 int tw_session_own_pages(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err);
+/* Moves the window to a step over [from, to), at most TW_WIRE_MAX_TOKENS of the positions that the
+ * session has pages ready for: gives back what the step does not see. Under the executor's lock.
+ * Errors: those of tw_device_call(). */
+int tw_session_slide(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err);
 /* Gives a new session the pages of another, of the same deployment and context. */
 void tw_session_share_pages(struct tw_session *s, const struct tw_session *from);
 /* Gives the session n pages, which its holder has taken, instead of those that it has, which it
@@ -173,6 +197,10 @@ static inline int tw_session_check_reset(const struct tw_session *s, tw_error *e
 }
 /* The same, and FAULT if an earlier step failed. */
 int tw_session_check_usable(const struct tw_session *s, tw_error *err);
+/* Feeds all tokens again if the window is lost. Errors: those of tw_session_feed(). */
+int tw_session_restore_window(struct tw_session *s, tw_error *err);
+/* Returns whether the device can feed itself with the session's programs. */
+bool tw_session_can_greedy(const struct tw_session *s);
 /* Checks whether n tokens can be fed. Errors: USAGE, FAULT (an earlier step failed), CONTEXT_FULL,
  * RANGE. */
 int tw_session_check_feed(const struct tw_session *s, const uint32_t *ids, size_t n, tw_error *err);

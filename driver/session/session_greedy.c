@@ -20,6 +20,12 @@ void tw_session_interrupt(tw_session *s) {
     }
 }
 
+bool tw_session_can_greedy(const struct tw_session *s) {
+    uint32_t can = s->deployment->device->identity.capabilities;
+    bool counts = can & TW_WIRE_CAN_COUNT || !s->window.room;
+    return can & TW_WIRE_CAN_GREEDY && counts;
+}
+
 static int check(const struct tw_session *s, uint32_t id, const struct tw_greedy_options *o,
                  tw_error *err) {
     if (o->n == 0 || o->n > TW_GREEDY_MAX || o->n_stops > TW_GREEDY_STOPS) {
@@ -28,7 +34,7 @@ static int check(const struct tw_session *s, uint32_t id, const struct tw_greedy
                        "%u stops",
                        o->n, o->n_stops, TW_GREEDY_MAX, TW_GREEDY_STOPS);
     }
-    if (!(s->deployment->device->identity.capabilities & TW_WIRE_CAN_GREEDY)) {
+    if (!tw_session_can_greedy(s)) {
         return tw_fail(err, TW_E_UNSUPPORTED, "device %s: does not support greedy runs",
                        s->deployment->device->selector);
     }
@@ -174,6 +180,7 @@ static int run(struct tw_session *s, uint32_t id, const struct tw_greedy_options
     }
     code = tw_executor_mend(s->executor, p, err);
     code = code ? code : tw_session_write_table(s, p, err);
+    code = code ? code : tw_session_slide(s, s->position, s->position + most, err);
     if (!code) {
         tw_session_set_inputs(s, p, 0, s->position, &id, 1);
         code = call_device(s, o, err);
@@ -208,6 +215,10 @@ int tw_session_run_greedy(tw_session *s, uint32_t id, const struct tw_greedy_opt
     }
     *n_tokens = 0;
     code = check(s, id, &o, err);
+    if (code) {
+        return code;
+    }
+    code = tw_session_restore_window(s, err);
     if (code) {
         return code;
     }

@@ -9,20 +9,29 @@
 
 #include <stdlib.h>
 
-static bool is_paged(const struct tw_session *s) {
-    return s->deployment->pool.n_tensors > 0;
-}
-
 static uint32_t slots_of(uint32_t positions) {
     return positions / TW_KV_BLOCK + (positions % TW_KV_BLOCK != 0);
 }
 
-int tw_session_make_pages(struct tw_session *s, tw_error *err) {
-    if (!is_paged(s)) {
+/* ---- room ---- */
+
+static int make(struct tw_state_pool *pool, uint32_t room, struct session_pages *p, tw_error *err) {
+    if (pool->n_tensors == 0) {
         return 0;
     }
-    struct tw_state_pool *pool = &s->deployment->pool;
-    uint64_t most = (uint64_t)pool->n_pages * TW_KV_BLOCK;
+    p->room = room;
+    p->page = malloc(room * sizeof *p->page);
+    p->spare = malloc(room * sizeof *p->spare);
+    if (!p->page || !p->spare) {
+        return tw_fail(err, TW_E_NOMEM, "session: out of memory");
+    }
+    tw_state_pool_join(pool, &p->holder);
+    return 0;
+}
+
+int tw_session_make_pages(struct tw_session *s, tw_error *err) {
+    struct tw_state_pool *pool = &s->deployment->pool, *window = &s->deployment->window_pool;
+    uint64_t most = pool->n_tensors ? (uint64_t)pool->n_pages * TW_KV_BLOCK : UINT32_MAX;
     if (s->n_ctx > most && s->options.n_ctx) {
         return tw_fail(err, TW_E_NOMEM,
                        "context of %u positions: have %llu, need %u; deploy with more positions of "
@@ -30,37 +39,81 @@ int tw_session_make_pages(struct tw_session *s, tw_error *err) {
                        s->n_ctx, (unsigned long long)most, s->n_ctx);
     }
     s->n_ctx = s->n_ctx < most ? s->n_ctx : (uint32_t)most;
-    s->pages.page = malloc(slots_of(s->n_ctx) * sizeof *s->pages.page);
-    if (!s->pages.page) {
-        return tw_fail(err, TW_E_NOMEM, "session: out of memory");
+    int code = make(pool, slots_of(s->n_ctx), &s->pages, err);
+    return code ? code : make(window, slots_of(window->window_ctx) + 1, &s->window, err);
+}
+
+static void drop_spare(struct tw_session *s) {
+    struct session_pages *w = &s->window;
+    if (w->n_spare) {
+        tw_state_pool_drop(&s->deployment->window_pool, &w->holder, w->spare, w->n_spare);
+        w->n_spare = 0;
     }
-    tw_state_pool_join(pool, &s->pages.holder);
-    return 0;
+}
+
+/* Gives back the pages from slot `keep` on. */
+static void cut(struct tw_state_pool *pool, struct session_pages *p, uint32_t keep) {
+    uint32_t stay = keep > p->first ? keep - p->first : 0;
+    if (stay < p->n) {
+        tw_state_pool_drop(pool, &p->holder, p->page + stay, p->n - stay);
+        p->n = stay;
+    }
+}
+
+static void finish(struct tw_state_pool *pool, struct session_pages *p) {
+    if (p->page && p->spare) {
+        cut(pool, p, 0);
+        tw_state_pool_leave(pool, &p->holder);
+    }
+    free(p->page);
+    free(p->spare);
+    memset(p, 0, sizeof *p);
 }
 
 void tw_session_free_pages(struct tw_session *s) {
-    if (s->pages.page) {
-        tw_session_drop_pages(s, 0);
-        tw_state_pool_leave(&s->deployment->pool, &s->pages.holder);
-        free(s->pages.page);
-        s->pages.page = NULL;
-    }
+    drop_spare(s);
+    finish(&s->deployment->pool, &s->pages);
+    finish(&s->deployment->window_pool, &s->window);
+}
+
+/* Returns the slot with which a window begins that a step from `position` on sees. The origin is a
+ * multiple of TW_KEY_SEGMENT. */
+static uint32_t window_slot(const struct tw_session *s, uint32_t position) {
+    uint32_t window = s->deployment->window_pool.window,
+             first = position >= window ? position - window + 1 : 0;
+    return first / TW_KEY_SEGMENT * (TW_KEY_SEGMENT / TW_KV_BLOCK);
 }
 
 void tw_session_drop_pages(struct tw_session *s, uint32_t position) {
-    uint32_t keep = slots_of(position);
-    if (is_paged(s) && keep < s->pages.n) {
-        tw_state_pool_drop(&s->deployment->pool, &s->pages.holder, s->pages.page + keep,
-                           s->pages.n - keep);
-        s->pages.n = keep;
+    struct session_pages *w = &s->window;
+    drop_spare(s);
+    cut(&s->deployment->pool, &s->pages, slots_of(position));
+    cut(&s->deployment->window_pool, w, slots_of(position));
+    if (w->room && w->first > window_slot(s, position)) {
+        cut(&s->deployment->window_pool, w, 0);
+        s->window_lost = true;
+        w->first = 0;
     }
+    s->window_lost = s->window_lost && position > 0;
+}
+
+static void share(struct tw_state_pool *pool, struct session_pages *to,
+                  const struct session_pages *from) {
+    if (from->n) {
+        memcpy(to->page, from->page, from->n * sizeof *to->page);
+        tw_state_pool_share(pool, &to->holder, to->page, from->n);
+    }
+    to->n = from->n;
+    to->first = from->first;
 }
 
 void tw_session_share_pages(struct tw_session *s, const struct tw_session *from) {
-    memcpy(s->pages.page, from->pages.page, from->pages.n * sizeof *s->pages.page);
-    s->pages.n = from->pages.n;
-    tw_state_pool_share(&s->deployment->pool, &s->pages.holder, s->pages.page, s->pages.n);
+    share(&s->deployment->pool, &s->pages, &from->pages);
+    share(&s->deployment->window_pool, &s->window, &from->window);
+    s->window_lost = from->window_lost;
 }
+
+/* ---- the table of all positions ---- */
 
 #define PROGRAMS 3u
 
@@ -99,48 +152,99 @@ static void set_owner(struct tw_session *s, const struct session_program *p,
     }
 }
 
-/* Replaces the last page, which others hold too, by a copy of it. */
-static int copy_last(struct tw_session *s, tw_error *err) {
+/* Replaces the last page, which others hold too, by a copy of it: page `new`, which the session
+ * holds. */
+static int copy_last(struct tw_state_pool *pool, struct session_pages *p, uint32_t new,
+                     tw_error *err) {
+    uint32_t old = p->page[p->n - 1];
+    int code = tw_state_pool_copy(pool, old, new, err);
+    tw_state_pool_drop(pool, &p->holder, code ? &new : &old, 1);
+    p->page[p->n - 1] = code ? old : new;
+    return code;
+}
+
+/* Returns whether the last page has positions before `from`, and others hold it too. */
+static bool must_copy(struct tw_state_pool *pool, const struct session_pages *p, uint32_t from) {
+    return p->n && from % TW_KV_BLOCK != 0 && tw_state_pool_is_shared(pool, p->page[p->n - 1]);
+}
+
+/* Takes pages of all positions. */
+static int own_all(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err) {
     struct tw_state_pool *pool = &s->deployment->pool;
-    uint32_t last = s->pages.n - 1, old = s->pages.page[last], new;
-    int code = tw_state_pool_take(pool, &s->pages.holder, &new, 1, err);
+    struct session_pages *p = &s->pages;
+    uint32_t have = p->n, need = slots_of(to), new = 0;
+    TW_ASSERT(from <= to && to <= s->n_ctx && have == slots_of(from));
+    bool copies = must_copy(pool, p, from);
+    int code = copies ? tw_state_pool_take(pool, &p->holder, &new, 1, err) : 0;
+    if (!code && need > have) {
+        code = tw_state_pool_take(pool, &p->holder, p->page + have, need - have, err);
+        if (code && copies) {
+            tw_state_pool_drop(pool, &p->holder, &new, 1);
+        }
+    }
     if (code) {
         return code;
     }
-    code = tw_state_pool_copy(pool, old, new, err);
-    tw_state_pool_drop(pool, &s->pages.holder, code ? &new : &old, 1);
-    if (!code) {
-        s->pages.page[last] = new;
-        note_change(s, last);
-    }
+    note_change(s, copies ? have - 1 : have);
+    code = copies ? copy_last(pool, p, new, err) : 0;
+    p->n = need;
+    return code;
+}
+
+/* Takes as many pages as the windows of the steps need at one time. */
+static int ready_window(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err) {
+    struct session_pages *w = &s->window;
+    uint32_t n = slots_of(to) - slots_of(from) + 1; /* 1: a copy */
+    n = n < w->room ? n : w->room;
+    int code = tw_state_pool_take(&s->deployment->window_pool, &w->holder, w->spare, n, err);
+    w->n_spare = code ? 0 : n;
     return code;
 }
 
 int tw_session_own_pages(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err) {
-    struct tw_state_pool *pool = &s->deployment->pool;
-    uint32_t have = s->pages.n, need = slots_of(to);
-    if (!is_paged(s)) {
-        return 0;
-    }
-    TW_ASSERT(from <= to && to <= s->n_ctx && have == slots_of(from));
-    if (need > have) {
-        int code =
-            tw_state_pool_take(pool, &s->pages.holder, s->pages.page + have, need - have, err);
-        if (code) {
-            return code;
-        }
-        s->pages.n = need;
-        note_change(s, have);
-    }
-    bool partly = from % TW_KV_BLOCK != 0 && from < to;
-    if (!partly || !tw_state_pool_is_shared(pool, s->pages.page[have - 1])) {
-        return 0;
-    }
-    s->pages.n = have;
-    int code = copy_last(s, err);
-    s->pages.n = need;
+    int code = s->pages.room ? own_all(s, from, to, err) : 0;
+    code = code || !s->window.room ? code : ready_window(s, from, to, err);
     if (code) {
         tw_session_drop_pages(s, from);
+    }
+    return code;
+}
+
+/* ---- windows ---- */
+
+/* Keeps the first n pages for positions to come, those that nobody else holds. */
+static void leave_behind(struct tw_session *s, uint32_t n) {
+    struct tw_state_pool *pool = &s->deployment->window_pool;
+    struct session_pages *w = &s->window;
+    for (uint32_t i = 0; i < n; i++) {
+        if (w->n_spare < w->room && !tw_state_pool_is_shared(pool, w->page[i])) {
+            w->spare[w->n_spare++] = w->page[i];
+        } else {
+            tw_state_pool_drop(pool, &w->holder, &w->page[i], 1);
+        }
+    }
+}
+
+int tw_session_slide(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err) {
+    struct tw_state_pool *pool = &s->deployment->window_pool;
+    struct session_pages *w = &s->window;
+    if (!w->room) {
+        return 0;
+    }
+    uint32_t first = window_slot(s, from), gone = first > w->first ? first - w->first : 0;
+    gone = gone < w->n ? gone : w->n;
+    leave_behind(s, gone);
+    w->n -= gone;
+    memmove(w->page, w->page + gone, w->n * sizeof *w->page);
+    w->first = first;
+    int code = 0;
+    if (must_copy(pool, w, from)) {
+        TW_ASSERT(w->n_spare > 0);
+        code = copy_last(pool, w, w->spare[--w->n_spare], err);
+    }
+    while (w->first + w->n < slots_of(to)) {
+        TW_ASSERT(w->n < w->room && w->n_spare > 0);
+        w->page[w->n++] = w->spare[--w->n_spare];
     }
     return code;
 }

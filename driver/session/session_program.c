@@ -58,21 +58,24 @@ static int bind_tensor(const struct tw_executor *x, const struct tw_program *p, 
 }
 
 static int lay_out_request(struct tw_executor *x, struct session_program *out, tw_error *err) {
-    static const char *const name[IN_COUNT] = {"ids", "pos", "rows", "end"};
+    static const char *const name[IN_COUNT] = {"ids",        "pos",        "rows",         "end",
+                                               "pos.window", "end.window", TW_WINDOW_TABLE};
     const struct tw_program *p = out->program;
     struct tw_wire_input in[IN_COUNT];
-    uint32_t which[IN_COUNT], number[IN_COUNT] = {TW_NONE, TW_NONE, TW_NONE, TW_NONE}, n = 0,
-                              data = 0;
+    uint32_t which[IN_COUNT], number[IN_COUNT], n = 0, data = 0;
     for (uint32_t i = 0; i < IN_COUNT; i++) {
-        uint32_t bytes = (i == IN_IDS ? p->rows : 1) * 4;
+        uint32_t bytes = (i == IN_IDS ? p->rows : i == IN_WINDOW_PAGES ? out->window_slots : 1) * 4;
         uint64_t address;
         int code =
             bind_tensor(x, p, name[i], TW_ROLE_INPUT, TW_DT_I32, bytes, i <= IN_POS, &address, err);
         if (code) {
             return code;
         }
+        number[i] = TW_NONE;
         if (address) {
-            in[n] = (struct tw_wire_input){.address = address, .bytes = bytes};
+            bool counts = i == IN_WINDOW_POS || i == IN_WINDOW_END;
+            in[n] = (struct tw_wire_input){
+                .address = address, .bytes = bytes, .flags = counts ? TW_WIRE_INPUT_COUNTS : 0};
             which[n] = i;
             number[i] = n++;
             data += bytes;
@@ -166,10 +169,12 @@ static int bind_choice(const struct tw_executor *x, struct session_program *p, t
                        false, &p->choice_address, err);
 }
 
-/* Finds the page table, which must have an entry for every page of the bundle's context. */
+/* Finds the page table, which must have an entry for every page of the bundle's context, as that of
+ * windows must for all of theirs. */
 static int bind_table(const struct tw_executor *x, struct session_program *p, tw_error *err) {
+    const struct tw_state_pool *window = &x->deployment->window_pool;
     uint64_t slots = (x->deployment->decoder->bundle.note->n_ctx + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
-    p->table_slots = (uint32_t)slots;
+    p->window_slots = (window->window_ctx + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
     return x->deployment->pool.n_tensors == 0
                ? 0
                : bind_tensor(x, p->program, TW_PAGE_TABLE, TW_ROLE_INPUT, TW_DT_I32, slots * 4,

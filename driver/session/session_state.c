@@ -269,6 +269,7 @@ static int restore(struct transfer *x, struct tw_session *s, tw_saved *file, uin
     }
     memcpy(s->ids, ids, n * sizeof *ids);
     s->position = n;
+    s->window_lost = s->window.room > 0; /* only the states of all positions are saved */
     s->logits = NULL;
     memset(&s->text, 0, sizeof s->text);
     if (n_tokens) {

@@ -6,6 +6,7 @@
  */
 #include "driver/session/session.h"
 
+#include "loader/base/assert.h"
 #include "loader/base/sized.h"
 #include "tilewright/numerics.h"
 
@@ -29,7 +30,10 @@ struct batch {
 uint8_t *tw_session_set_inputs(const struct tw_session *s, const struct session_program *p,
                                uint32_t copy, uint32_t position, const uint32_t *ids,
                                uint32_t rows) {
-    const uint32_t value[IN_COUNT] = {0, position, rows, position + rows};
+    const struct session_pages *w = &s->window;
+    const uint32_t origin = w->first * TW_KV_BLOCK, end = position + rows;
+    const uint32_t value[IN_WINDOW_PAGES] = {0,   position,          rows,
+                                             end, position - origin, end - origin};
     uint8_t *request = p->request + (size_t)copy * p->stride;
     uint8_t *to = request + p->input[IN_IDS];
     struct tw_wire_run *run = (struct tw_wire_run *)(void *)request;
@@ -37,10 +41,14 @@ uint8_t *tw_session_set_inputs(const struct tw_session *s, const struct session_
     run->seed = s->options.seed;
     memcpy(to, ids, rows * sizeof *ids);
     memset(to + rows * sizeof *ids, 0, (p->rows - rows) * sizeof *ids);
-    for (uint32_t i = IN_POS; i < IN_COUNT; i++) {
+    for (uint32_t i = IN_POS; i < IN_WINDOW_PAGES; i++) {
         if (p->input[i] != TW_NONE) {
             memcpy(request + p->input[i], &value[i], sizeof value[i]);
         }
+    }
+    if (p->input[IN_WINDOW_PAGES] != TW_NONE) {
+        TW_ASSERT(w->n <= p->window_slots);
+        memcpy(request + p->input[IN_WINDOW_PAGES], w->page, w->n * sizeof *w->page);
     }
     return request;
 }
@@ -76,21 +84,29 @@ static void fill(void *ctx, uint64_t i, struct tw_device_call *call) {
                                     .stop = r->stop};
 }
 
-/* Plans the next steps for n tokens and returns how many tokens they take. */
-static size_t plan(struct tw_session *s, const uint32_t *ids, size_t n, struct batch *r) {
+/* Plans the next steps for n tokens, and moves the window through them. *taken: how many tokens they
+ * take. Errors: those of tw_session_slide(). */
+static int plan(struct tw_session *s, const uint32_t *ids, size_t n, struct batch *r, size_t *taken,
+                tw_error *err) {
     size_t at = 0;
     for (r->n_steps = 0; at < n && r->n_steps < TW_DEVICE_IN_FLIGHT; r->n_steps++) {
         struct step *t = &r->step[r->n_steps];
         size_t left = n - at;
         bool chunked = left > 1 && s->chunk > 1;
+        uint32_t position = s->position + (uint32_t)at;
         t->program = chunked ? &s->executor->prefill : &s->executor->decode;
         t->rows = !chunked ? 1 : left < s->chunk ? (uint32_t)left : s->chunk;
-        t->request = tw_session_set_inputs(s, t->program, (uint32_t)r->n_steps,
-                                           s->position + (uint32_t)at, ids + at, t->rows);
+        int code = tw_session_slide(s, position, position + t->rows, err);
+        if (code) {
+            return code;
+        }
+        t->request =
+            tw_session_set_inputs(s, t->program, (uint32_t)r->n_steps, position, ids + at, t->rows);
         t->failure = (struct tw_wire_failure){.site = TW_NONE, .stage = TW_NONE};
         at += t->rows;
     }
-    return at;
+    *taken = at;
+    return 0;
 }
 
 void tw_session_report(const struct tw_session *s, uint32_t n, uint32_t steps, bool prompt) {
@@ -115,7 +131,10 @@ int tw_session_break(struct tw_session *s, int code, const tw_error *err) {
 static void count_steps(struct tw_session *s, const struct batch *r, uint64_t n) {
     uint32_t tokens = 0;
     for (uint64_t i = 0; i < n; i++) {
-        tokens += r->step[i].rows;
+        const struct step *t = &r->step[i];
+        memmove(s->ids + s->position + tokens, t->request + t->program->input[IN_IDS],
+                t->rows * sizeof *s->ids);
+        tokens += t->rows;
     }
     s->position += tokens;
     s->steps += n;
@@ -217,23 +236,18 @@ static int feed_batch(struct tw_session *s, const uint32_t *ids, size_t n, bool 
                       size_t *taken, tw_error *err) {
     struct batch r = {.prompt = prompt, .stop = s->stop};
     pthread_mutex_lock(&s->executor->lock);
-    *taken = plan(s, ids, n, &r);
-    int code = run(s, &r, *taken == n, err);
+    int code = plan(s, ids, n, &r, taken, err);
+    code = code ? tw_session_break(s, code, err) : run(s, &r, *taken == n, err);
     pthread_mutex_unlock(&s->executor->lock);
     return code;
 }
 
-int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error *err) {
-    struct tw_session *s = session;
-    int code = TW_NEED(err, session);
-    code = code || n == 0 ? code : TW_NEED(err, ids);
-    code = code ? code : tw_session_check_feed(s, ids, n, err);
-    code = code ? code : take_pages(s, n, err);
+/* Feeds checked tokens. */
+static int feed(struct tw_session *s, const uint32_t *ids, size_t n, bool prompt, tw_error *err) {
+    int code = take_pages(s, n, err);
     if (code) {
         return code;
     }
-    memcpy(s->ids + s->position, ids, n * sizeof *ids);
-    bool prompt = n > 1;
     while (!code && n) {
         size_t taken = 0;
         if (tw_session_stopped(s)) {
@@ -247,6 +261,28 @@ int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error
     }
     tw_session_drop_pages(s, s->position);
     return code;
+}
+
+int tw_session_restore_window(struct tw_session *s, tw_error *err) {
+    uint32_t n = s->position;
+    if (!s->window_lost) {
+        return 0;
+    }
+    s->position = 0;
+    tw_session_drop_pages(s, 0);
+    int code = feed(s, s->ids, n, true, err);
+    s->window_lost = code != 0;
+    s->position = n;
+    return code;
+}
+
+int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error *err) {
+    struct tw_session *s = session;
+    int code = TW_NEED(err, session);
+    code = code || n == 0 ? code : TW_NEED(err, ids);
+    code = code ? code : tw_session_check_feed(s, ids, n, err);
+    code = code ? code : tw_session_restore_window(s, err);
+    return code ? code : feed(s, ids, n, n > 1, err);
 }
 
 /* ---- the logits of all rows ---- */
@@ -292,9 +328,13 @@ static int score_step(struct tw_session *s, const uint32_t *ids, uint32_t rows, 
     struct step *t = &r.step[0];
     t->program = &s->executor->score;
     t->rows = rows;
+    int code = tw_session_slide(s, s->position, s->position + rows, err);
+    if (code) {
+        return tw_session_break(s, code, err);
+    }
     t->request = tw_session_set_inputs(s, t->program, 0, s->position, ids, rows);
     t->failure = (struct tw_wire_failure){.site = TW_NONE, .stage = TW_NONE};
-    int code = run(s, &r, false, err);
+    code = run(s, &r, false, err);
     code = code ? code : take_rows(s, rows, logits, err);
     if (code) {
         return code;
@@ -317,12 +357,16 @@ int tw_session_score(tw_session *session, const uint32_t *ids, size_t n, float *
     int code = TW_NEED_3(err, session, ids, logits);
     code = code ? code : tw_session_check_feed(s, ids, n, err);
     code = code ? code : load_score(s, err);
+    code = code ? code : tw_session_restore_window(s, err);
     if (code) {
         return code;
     }
     uint32_t most = s->executor->score.rows, chunk = s->options.chunk;
     most = chunk && chunk < most ? chunk : most;
     code = take_pages(s, n, err);
+    if (code) {
+        return code;
+    }
     memcpy(s->ids + s->position, ids, n * sizeof *ids);
     while (!code && n) {
         uint32_t rows = n < most ? (uint32_t)n : most;

@@ -24,7 +24,10 @@ extern "C" {
 
 struct tw_compile_options {
     uint32_t size;
-    uint32_t n_ctx; /* context length in positions; 0: the model's, at most 2048 */
+    /* Longest context, in positions; 0: the length that the model was trained for, at most 2^20, or
+     * of models with factors for long contexts, that up to which they do not apply. How much of it
+     * can be used is a matter of the device's memory (tw_deploy_options). */
+    uint32_t n_ctx;
     /* tokens per prefill step, 1..128; 0: the largest of 128, 64, 32, ... that fits */
     uint32_t prefill_rows;
     uint32_t host_sites; /* target "host": sites, at most 256; 0: the processors online */

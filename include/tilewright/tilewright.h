@@ -399,7 +399,7 @@ struct tw_deploy_options {
     uint32_t size;
     /* Positions that all sessions together can hold, a whole number of pages of TW_PAGE_POSITIONS;
      * 0: 16 sequences of the bundle's context, at most 32,768 and what half of the free memory
-     * holds, but at least one sequence. A page is shared by the sessions that have it in common.
+     * holds. A page is shared by the sessions that have it in common.
      * Without effect on a bundle that keeps a state for each session. */
     uint64_t state_positions;
 };
@@ -415,7 +415,8 @@ enum tw_mode { TW_MODE_FAST = 0, TW_MODE_STRICT = 1 };
 
 struct tw_session_options {
     uint32_t size;
-    /* positions to use; 0: the bundle's; more than the bundle's is an error */
+    /* positions to use; 0: the bundle's, or as many as the deployment has if those are fewer; more
+     * than either is an error */
     uint32_t n_ctx;
     enum tw_mode mode;  /* strict: one op at a time, every access checked; slow */
     uint32_t n_threads; /* fast mode; 0: the device's choice */

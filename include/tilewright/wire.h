@@ -122,7 +122,8 @@ enum tw_wire_capabilities {
     TW_WIRE_CAN_VERIFY = 64,
     TW_WIRE_CAN_CANCEL = 128, /* CANCEL of tilewright/link.h */
     TW_WIRE_CAN_LIMITS = 256, /* LIMITS */
-    TW_WIRE_CAN_COPY = 512    /* COPY */
+    TW_WIRE_CAN_COPY = 512,   /* COPY */
+    TW_WIRE_CAN_COUNT = 1024  /* TW_WIRE_INPUT_COUNTS */
 };
 
 /* What a device is and can do; the answer to HELLO. */
@@ -244,10 +245,13 @@ struct tw_wire_run {
     uint64_t seed;
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_run) == 24, "run");
+enum tw_wire_input_flags {
+    TW_WIRE_INPUT_COUNTS = 1 /* GREEDY: its first word is incremented with each step */
+};
 struct tw_wire_input {
     uint64_t address;
     uint32_t bytes;
-    uint32_t reserved;
+    uint32_t flags; /* tw_wire_input_flags; a device that cannot COUNT ignores them */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_wire_input) == 16, "input");
 #define TW_WIRE_MAX_INPUTS 8u

@@ -210,9 +210,9 @@ static void the_context_is_the_models_unless_requested(void **state) {
                              .n_vocab = 8};
     static const uint32_t sizes[][3] = {/* trained, requested, result */ {77, 0, 77},
                                         {2048, 0, 2048},
-                                        {131072, 0, 2048},
+                                        {131072, 0, 131072},
                                         {77, 5000, 5000},
-                                        {16777216, 0, 2048}};
+                                        {16777216, 0, 1 << 20}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         s.n_ctx = sizes[i][0];
         w->options.n_ctx = sizes[i][1];

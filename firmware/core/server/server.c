@@ -97,7 +97,7 @@ static int hello(struct tw_server *server, struct tw_server_request *request) {
                        (server->port.description ? (uint32_t)TW_WIRE_CAN_DESCRIBE : 0u) |
                        (server->port.verify ? (uint32_t)TW_WIRE_CAN_VERIFY : 0u) |
                        (server->port.can_cancel ? (uint32_t)TW_WIRE_CAN_CANCEL : 0u) |
-                       TW_WIRE_CAN_LINK | TW_WIRE_CAN_LIMITS | TW_WIRE_CAN_COPY;
+                       TW_WIRE_CAN_LINK | TW_WIRE_CAN_LIMITS | TW_WIRE_CAN_COPY | TW_WIRE_CAN_COUNT;
     id->n_threads = server->port.max_threads;
     id->max_allocations = TW_SERVER_ALLOCATIONS;
     id->max_programs = TW_SERVER_PROGRAMS;

@@ -103,6 +103,12 @@ static int check_greedy(const struct run *r) {
                                 "a greedy run names an input that it does not have", g->ids,
                                 r->q.n_inputs);
     }
+    for (uint32_t i = 0; i < r->q.n_inputs; i++) {
+        if ((r->in[i].flags & TW_WIRE_INPUT_COUNTS) && !is_input(r, i)) {
+            return tw_server_refuse(server, TW_E_PROTOCOL, "an input that counts has no word", i,
+                                    r->in[i].bytes);
+        }
+    }
     uint64_t bytes = r->q.flags & TW_WIRE_RUN_CHOICE ? sizeof(struct tw_top) : sizeof(float);
     if (g->n_vocab == 0 || g->logits % 4 != 0 ||
         !tw_server_find(server, g->logits, g->n_vocab * bytes)) {
@@ -233,6 +239,11 @@ static void set_input(const struct run *r, uint32_t input, uint32_t value) {
 
 static void feed_back(const struct run *r, uint32_t id) {
     set_input(r, r->greedy.ids, id);
+    for (uint32_t i = 0; i < r->q.n_inputs; i++) {
+        if (r->in[i].flags & TW_WIRE_INPUT_COUNTS) {
+            set_input(r, i, get_input(r, i) + 1);
+        }
+    }
     if (r->greedy.pos != TW_NONE) {
         set_input(r, r->greedy.pos, get_input(r, r->greedy.pos) + 1);
     }

@@ -107,7 +107,7 @@ MAN_FIELDS(tw_wire_loaded, W(program), W(n_threads), W(arena_bytes));
 MAN_FIELDS(tw_wire_run, W(program), W(n_steps), W(scheduler), W(flags), W(n_inputs), W(seed));
 #undef W
 #define W(field) MAN_FIELD(tw_wire_input, field)
-MAN_FIELDS(tw_wire_input, W(address), W(bytes), W(reserved));
+MAN_FIELDS(tw_wire_input, W(address), W(bytes), W(flags));
 #undef W
 #define W(field) MAN_FIELD(tw_wire_greedy, field)
 MAN_FIELDS(tw_wire_greedy, W(logits), W(abort), W(n_vocab), W(limit), W(ids), W(pos), W(end),
@@ -205,6 +205,8 @@ static const struct man_constant constants[] = {
     C(TW_WIRE_CAN_DESCRIBE),
     C(TW_WIRE_CAN_LIMITS),
     C(TW_WIRE_CAN_COPY),
+    C(TW_WIRE_CAN_COUNT),
+    C(TW_WIRE_INPUT_COUNTS),
     C(TW_WIRE_CAN_CANCEL),
     C(TW_WIRE_CAN_VERIFY),
     C(TW_WIRE_LOAD_PLAIN_BYTES),

@@ -38,7 +38,8 @@ static void hello_returns_the_identity(void **state) {
     assert_string_equal(id->target, "t");
     assert_int_equal(id->capabilities, TW_WIRE_CAN_STRICT | TW_WIRE_CAN_FAST | TW_WIRE_CAN_GREEDY |
                                            TW_WIRE_CAN_KEEP | TW_WIRE_CAN_LINK |
-                                           TW_WIRE_CAN_LIMITS | TW_WIRE_CAN_COPY);
+                                           TW_WIRE_CAN_LIMITS | TW_WIRE_CAN_COPY |
+                                           TW_WIRE_CAN_COUNT);
     assert_int_equal(id->memory_bytes, MEMORY);
     assert_int_equal(id->protocol_max, TW_WIRE_VERSION_MAX);
 }

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * States that are read through windows keep the last positions only, and give the bits of states
+ * that keep all: in contexts of which they hold a part, however tokens are fed, forked, rewound and
+ * chosen on the device; and the reference evaluator's numbers.
+ */
+#include "driver/session/session.h"
+#include "tests/support/golden.h"
+#include "tests/support/model_fixture.h"
+#include "tests/support/random_model.h"
+#include "tests/support/test.h"
+#include "tilewright/compile.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { SHORT_CTX = 760, LONG_CTX = 3000, N = TEST_ASAN ? 1300 : 1900 };
+
+static const char *const models[] = {"gemma3-F32", "gemma2-F32", "cohere2-F32", "exaone4-swa-F32"};
+enum { N_MODELS = sizeof models / sizeof models[0] };
+
+struct opened {
+    char path[4200], bundle[64];
+    tw_device *device;
+    tw_decoder *decoder;
+    tw_deployment *deployment;
+    tw_error err;
+    uint32_t n_vocab;
+};
+
+static uint32_t tokens[N + 300];
+
+static void open_model(struct opened *o, const char *name, const char *target, uint32_t n_ctx) {
+    const char *folder = golden_shared("data/arch");
+    if (!folder) {
+        skip();
+    }
+    struct tw_compile_options c = {
+        .size = sizeof c, .target = target, .host_sites = 2, .n_ctx = n_ctx, .kv = "f32"};
+    struct tw_decoder_info info = {.size = sizeof info};
+    c.host_sites = strcmp(target, "host") == 0 ? 2 : 0;
+    memset(o, 0, sizeof *o);
+    snprintf(o->path, sizeof o->path, "%s/%s.gguf", folder ? folder : "", name);
+    snprintf(o->bundle, sizeof o->bundle, "/tmp/tw-window-XXXXXX");
+    int fd = mkstemp(o->bundle);
+    assert_true(fd >= 0);
+    close(fd);
+    char device[64];
+    snprintf(device, sizeof device, "emu:%s", target);
+    if (tw_compile_file(o->path, o->bundle, &c, NULL, &o->err) ||
+        tw_device_open(strcmp(target, "host") == 0 ? "emu" : device, NULL, &o->device, &o->err) ||
+        tw_decoder_open(o->bundle, 0, &o->decoder, &o->err) ||
+        tw_deploy(o->device, o->decoder, &o->deployment, &o->err) ||
+        tw_decoder_get_info(o->decoder, &info, &o->err)) {
+        fail_msg("%s: %s", name, o->err.message);
+    }
+    o->n_vocab = info.n_vocab;
+    for (uint32_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
+        tokens[i] = (i * 31 + i / 7) % info.n_vocab;
+    }
+}
+
+static void close_model(struct opened *o) {
+    tw_deployment_destroy(o->deployment);
+    tw_decoder_close(o->decoder);
+    tw_device_close(o->device);
+    unlink(o->bundle);
+}
+
+static tw_session *create(struct opened *o, uint32_t chunk) {
+    struct tw_session_options s = {.size = sizeof s, .chunk = chunk, .n_threads = 1};
+    tw_session *session = NULL;
+    if (tw_session_create(o->deployment, &s, &session, &o->err)) {
+        fail_msg("%s", o->err.message);
+    }
+    return session;
+}
+
+static void feed(struct opened *o, tw_session *s, uint32_t n) {
+    if (tw_session_feed(s, tokens + tw_session_position(s), n, &o->err)) {
+        fail_msg("%s: %s", o->path, o->err.message);
+    }
+}
+
+static void same_bits(const struct opened *o, const float *a, const float *b) {
+    assert_memory_equal(a, b, o->n_vocab * sizeof *a);
+}
+
+/* A context that the window does not shorten, against one of which it keeps a part. */
+static void the_bits_are_those_of_whole_contexts(void **state) {
+    (void)state;
+    static const char *const targets[] = {"host", "sim4x4"};
+    for (uint32_t i = 0; i < N_MODELS * 2; i++) {
+        struct opened whole, part;
+        open_model(&whole, models[i / 2], targets[i % 2], SHORT_CTX);
+        open_model(&part, models[i / 2], targets[i % 2], LONG_CTX);
+        assert_int_equal(whole.deployment->window_pool.n_tensors, 0);
+        assert_true(part.deployment->window_pool.n_tensors > 0);
+        tw_session *a = create(&whole, 0), *b = create(&part, 0);
+        static const uint32_t pieces[] = {1, 40, 130, 1, 300, 64, 2, 200};
+        for (uint32_t k = 0; k < sizeof pieces / sizeof pieces[0]; k++) {
+            feed(&whole, a, pieces[k]);
+            feed(&part, b, pieces[k]);
+            same_bits(&part, tw_session_logits(a), tw_session_logits(b));
+        }
+        tw_session_destroy(a);
+        tw_session_destroy(b);
+        close_model(&whole);
+        close_model(&part);
+    }
+}
+
+static void a_long_context_holds_few_pages_and_meets_the_reference(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < N_MODELS; i += 2) {
+        struct opened o;
+        struct model_fixture f;
+        const float *logits = NULL;
+        float largest = 0, apart = 0;
+        open_model(&o, models[i], "host", LONG_CTX);
+        tw_session *s = create(&o, 0);
+        feed(&o, s, N);
+        uint32_t window = o.deployment->window_pool.window;
+        assert_in_range(s->window.n, 1, (window + TW_KEY_SEGMENT) / TW_KV_BLOCK + 2);
+        assert_int_equal(s->pages.n, (N + TW_KV_BLOCK - 1) / TW_KV_BLOCK);
+        assert_int_equal(model_fixture_open(o.path, N, &f, &o.err), 0);
+        for (uint32_t k = 0; k < N; k++) {
+            assert_int_equal(tw_reference_step(f.reference, tokens[k], &logits, &o.err), 0);
+        }
+        for (uint32_t k = 0; k < o.n_vocab; k++) {
+            largest = fmaxf(largest, fabsf(logits[k]));
+            apart = fmaxf(apart, fabsf(logits[k] - tw_session_logits(s)[k]));
+        }
+        if (!(apart <= 3e-4f * largest)) {
+            fail_msg("%s: %g from the reference", models[i], (double)apart);
+        }
+        model_fixture_finish(&f);
+        tw_session_destroy(s);
+        close_model(&o);
+    }
+}
+
+static void forks_rewinds_and_chunks_change_no_bit(void **state) {
+    (void)state;
+    struct opened o;
+    uint64_t seed = 5;
+    open_model(&o, models[0], "host", LONG_CTX);
+    tw_session *fresh = create(&o, 0);
+    feed(&o, fresh, N);
+    float *expected = malloc(o.n_vocab * sizeof *expected);
+    assert_non_null(expected);
+    memcpy(expected, tw_session_logits(fresh), o.n_vocab * sizeof *expected);
+    tw_session_destroy(fresh);
+    for (uint32_t i = 0; i < 10; i++) {
+        static const uint32_t chunks[] = {0, 1, 7, 64, 100};
+        tw_session *s = create(&o, i < 2 ? 0 : chunks[i % 5]), *fork = NULL;
+        while (tw_session_position(s) < N) {
+            uint32_t left = N - tw_session_position(s), n = 1 + random_below(&seed, 400);
+            feed(&o, s, n < left ? n : left);
+            uint32_t back = tw_session_position(s);
+            back -= random_below(&seed, back < 30 || i % 3 ? 10 : back) % (back + 1);
+            if (random_below(&seed, 4) == 0 && back < tw_session_position(s)) {
+                assert_int_equal(tw_session_rewind(s, back, &o.err), 0);
+            } else if (random_below(&seed, 3) == 0) {
+                assert_int_equal(tw_session_fork(s, &fork, &o.err), 0);
+                tw_session *gone = random_below(&seed, 2) ? s : fork;
+                s = gone == s ? fork : s;
+                uint32_t other[200] = {1};
+                assert_int_equal(tw_session_feed(gone, other, 200, &o.err), 0);
+                tw_session_destroy(gone);
+            }
+        }
+        same_bits(&o, expected, tw_session_logits(s));
+        tw_session_destroy(s);
+        assert_int_equal(o.deployment->window_pool.n_free, o.deployment->window_pool.n_pages);
+        assert_int_equal(o.deployment->pool.n_free, o.deployment->pool.n_pages);
+    }
+    free(expected);
+    close_model(&o);
+}
+
+/* Runs on the device move position and end of windows, too. */
+static void greedy_runs_choose_what_single_steps_do(void **state) {
+    (void)state;
+    struct opened o;
+    open_model(&o, models[0], "host", LONG_CTX);
+    tw_session *a = create(&o, 0), *b = create(&o, 0);
+    uint32_t ids[TW_GREEDY_MAX], n = 0, id = 3;
+    enum tw_stop_reason reason;
+    struct tw_greedy_options g = {.size = sizeof g, .n = TW_GREEDY_MAX};
+    feed(&o, a, 900);
+    feed(&o, b, 900);
+    for (uint32_t round = 0; round < 3; round++) {
+        uint32_t first = id;
+        assert_int_equal(tw_session_run_greedy(a, first, &g, ids, &n, &reason, &o.err), 0);
+        assert_int_equal(n, TW_GREEDY_MAX);
+        for (uint32_t i = 0; i < n; i++) {
+            assert_int_equal(tw_session_feed(b, &id, 1, &o.err), 0);
+            id = best_token(tw_session_logits(b), o.n_vocab);
+            assert_int_equal(ids[i], id);
+        }
+        same_bits(&o, tw_session_logits(a), tw_session_logits(b));
+    }
+    tw_session_destroy(a);
+    tw_session_destroy(b);
+    close_model(&o);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_bits_are_those_of_whole_contexts),
+        cmocka_unit_test(a_long_context_holds_few_pages_and_meets_the_reference),
+        cmocka_unit_test(forks_rewinds_and_chunks_change_no_bit),
+        cmocka_unit_test(greedy_runs_choose_what_single_steps_do),
+    };
+    return cmocka_run_group_tests_name("windows", tests, NULL, NULL);
+}
