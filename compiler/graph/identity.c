@@ -5,6 +5,8 @@
  */
 #include "compiler/graph/identity.h"
 
+#include "compiler/graph/dequant.h"
+#include "compiler/graph/quantise.h"
 #include "loader/base/hash.h"
 
 #include <string.h>
@@ -27,21 +29,41 @@ static void add_text(struct tw_hash *h, const char *text) {
 
 /* ---- weights ---- */
 
+/* Rows that are compiled as another type than that of the file. */
+static void add_converted(struct tw_hash *h, const struct tw_graph *g, struct tw_model_tensor piece,
+                          const uint8_t *rows, uint32_t n) {
+    size_t used = g->mem->used;
+    uint64_t bytes = tw_row_bytes(piece.to, piece.cols);
+    float *row = tw_cmem_alloc(g->mem, piece.cols * sizeof *row);
+    uint8_t *to = tw_cmem_alloc(g->mem, bytes);
+    piece.data = rows;
+    piece.rows = n;
+    for (uint32_t r = 0; r < n; r++) {
+        tw_dequant_row(&piece, r, row);
+        tw_quantise_row(piece.to, row, piece.cols, to);
+        tw_hash_update(h, to, bytes);
+    }
+    tw_cmem_release(g->mem, used);
+}
+
 /* Rows in their logical order, whatever their order in the file. */
-static int add_rows(struct tw_hash *h, const struct tw_model_tensor *t, uint8_t *buffer,
-                    uint32_t at_once, tw_error *err) {
+static int add_rows(struct tw_hash *h, const struct tw_graph *g, const struct tw_model_tensor *t,
+                    uint8_t *buffer, uint32_t at_once, tw_error *err) {
     int code = 0;
     for (uint32_t r = 0; r < t->rows && !code; r += at_once) {
         uint32_t n = t->rows - r < at_once ? t->rows - r : at_once;
         code = tw_model_read_rows(t, r, n, buffer, err);
-        tw_hash_update(h, buffer, code ? 0 : n * (t->bytes / t->rows));
+        if (!code && t->converted) {
+            add_converted(h, g, *t, buffer, n);
+        } else {
+            tw_hash_update(h, buffer, code ? 0 : n * (t->bytes / t->rows));
+        }
     }
     return code;
 }
 
 static int add_tensor(struct tw_hash *h, const struct tw_graph *g, const struct tw_model_tensor *t,
                       tw_error *err) {
-    add_number(h, t->dtype);
     add_number(h, tw_model_type(t));
     add_number(h, t->rows);
     add_number(h, t->cols);
@@ -51,7 +73,7 @@ static int add_tensor(struct tw_hash *h, const struct tw_graph *g, const struct 
     }
     uint64_t rows = READ_BYTES / row_bytes;
     uint32_t at_once = rows == 0 ? 1 : rows < t->rows ? (uint32_t)rows : t->rows;
-    return add_rows(h, t, tw_cmem_alloc(g->mem, at_once * row_bytes), at_once, err);
+    return add_rows(h, g, t, tw_cmem_alloc(g->mem, at_once * row_bytes), at_once, err);
 }
 
 /* ---- the graph ---- */
