@@ -100,8 +100,8 @@ int tw_pipeline_begin(struct compilation *c, const char *function,
     return rc ? rc : check_options(c, err);
 }
 
-/* The length that the model was trained for; of a model that rotates otherwise in long contexts, the
- * length up to which it does not. */
+/* The length that the model was trained for; of a model that rotates otherwise in long contexts,
+ * the length up to which it does not. */
 static uint32_t usual_context(const struct tw_hparams *h) {
     uint32_t n = h->rope_long_factors && h->rope_original_ctx < h->n_ctx_train
                      ? h->rope_original_ctx
@@ -166,10 +166,10 @@ static uint32_t n_positions(const struct compilation *c) {
     return (c->n_ctx + MAX_PREFILL_ROWS + TW_KV_BLOCK - 1) / TW_KV_BLOCK * TW_KV_BLOCK;
 }
 
-/* States that are read through windows keep the positions that a step can see, counted from the last
- * multiple of TW_KEY_SEGMENT before them, so that sums are cut where they are in a whole context;
- * and room for a greedy run, during which the origin stays where it is. Without effect in contexts
- * that are not longer. */
+/* States that are read through windows keep the positions that a step can see, counted from the
+ * last multiple of TW_KEY_SEGMENT before them, so that sums are cut where they are in a whole
+ * context; and room for a greedy run, during which the origin stays where it is. Without effect in
+ * contexts that are not longer. */
 static void set_window(const struct compilation *c, struct tw_section_config *config) {
     uint32_t window = 0;
     for (uint32_t i = 0; i < c->graph.values.n; i++) {

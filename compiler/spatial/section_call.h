@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One call being emitted, and what the files that emit calls (section_ops.c, section_matmul.c) say
- * of it.
+ * One call being emitted, and what the files that emit calls (section_ops.c, section_matmul.c,
+ * section_attention.c) say of it.
  */
 #ifndef TW_COMPILER_SPATIAL_SECTION_CALL_H
 #define TW_COMPILER_SPATIAL_SECTION_CALL_H
@@ -88,7 +88,33 @@ static inline void emit_end(const struct site_call *x, enum tw_engine e, uint32_
     tw_builder_end(x->u, x->site, e, stage);
 }
 
+/* The position of the first row. */
+static inline struct tw_count positions(const struct site_call *x) {
+    uint32_t max = x->b->config->n_ctx - 1;
+    return tw_count_of(tw_builder_trip(x->u, "pos", "pos", 1, max), max);
+}
+
+/* Reserves a page for a value that leaves through STORE before MATH writes it. In-place ops find it
+ * reserved. */
+static inline void reserve_output(const struct site_call *x) {
+    if (x->c->out != TW_NONE && storage(x, x->c->out)->kind == TW_ST_OUT &&
+        x->op->kind != TW_GOP_ROPE) {
+        tw_builder_reserve(x->u, x->site, MATH, x->math, buffer(x, x->c->out), 1);
+    }
+}
+
+static inline struct tw_affine column(const struct site_call *x, uint32_t id) {
+    return at(tw_storage_col(storage(x, id), x->c->first_col));
+}
+
+static inline struct tw_buffer_at columns(const struct site_call *x, uint32_t id) {
+    return tw_in_buffer(buffer(x, id), column(x, id));
+}
+
 /* Emits a matrix product (section_matmul.c); logits are also listed, if the graph says so. */
 void tw_section_matmul(struct site_call *x);
+/* Emit the appending of rows to a cache, and attention (section_attention.c). */
+void tw_section_kv_append(struct site_call *x);
+void tw_section_attention(struct site_call *x);
 
 #endif

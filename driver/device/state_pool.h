@@ -12,8 +12,8 @@
 
 /* Maximum number of pages of a pool: 2^30 positions. */
 #define TW_MAX_STATE_PAGES (1u << 24)
-/* The Inputs that are a sequence's page tables: of states that keep all positions, and of those that
- * are read through windows and keep the last ones, counted from an origin. */
+/* The Inputs that are a sequence's page tables: of states that keep all positions, and of those
+ * that are read through windows and keep the last ones, counted from an origin. */
 #define TW_PAGE_TABLE "pages"
 #define TW_WINDOW_TABLE "pages.window"
 
@@ -47,8 +47,9 @@ struct tw_state_pool {
     uint32_t window, window_ctx;
 };
 
-/* Finds the tensors of a bundle that are paged through that table; a pool without any has n_tensors 0 and is legal everywhere.
- * Takes no memory of the device. Errors: NOMEM, FORMAT (the programs disagree about a tensor). */
+/* Finds the tensors of a bundle that are paged through that table; a pool without any has n_tensors
+ * 0 and is legal everywhere. Takes no memory of the device. Errors: NOMEM, FORMAT (the programs
+ * disagree about a tensor). */
 int tw_state_pool_find(struct tw_state_pool *pool, const char *table, struct tw_device *device,
                        const struct tw_bundle *bundle, tw_error *err);
 /* Allocates n_pages pages. Errors: NOMEM (have, need), those of tw_device_call(). */

@@ -37,8 +37,8 @@ struct session_program {
     bool broken; /* a step has failed or was cut: the device refuses it until it is loaded again */
     uint32_t index; /* in the bundle */
     uint32_t rows;
-    /* Of the page table; 0: the program has none. The device has the first table_valid entries of the
-     * owner's. */
+    /* Of the page table; 0: the program has none. The device has the first table_valid entries of
+     * the owner's. */
     uint64_t table_address;
     uint32_t table_valid;
     const struct tw_session *table_owner;

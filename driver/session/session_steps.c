@@ -84,8 +84,8 @@ static void fill(void *ctx, uint64_t i, struct tw_device_call *call) {
                                     .stop = r->stop};
 }
 
-/* Plans the next steps for n tokens, and moves the window through them. *taken: how many tokens they
- * take. Errors: those of tw_session_slide(). */
+/* Plans the next steps for n tokens, and moves the window through them. *taken: how many tokens
+ * they take. Errors: those of tw_session_slide(). */
 static int plan(struct tw_session *s, const uint32_t *ids, size_t n, struct batch *r, size_t *taken,
                 tw_error *err) {
     size_t at = 0;
