@@ -13,7 +13,6 @@
 
 #define IDENTITY_VERSION 1u /* of what is hashed */
 #define READ_BYTES 0x40000u /* of a weight at once, if its rows are smaller */
-#define POSITION_FACTORS 2u /* of POS_SCALE: the others follow from them */
 
 static void add_number(struct tw_hash *h, uint32_t number) {
     tw_hash_update(h, &number, sizeof number);
@@ -36,7 +35,8 @@ static void add_converted(struct tw_hash *h, const struct tw_graph *g, struct tw
     uint64_t bytes = tw_row_bytes(piece.to, piece.cols);
     float *row = tw_cmem_alloc(g->mem, piece.cols * sizeof *row);
     uint8_t *to = tw_cmem_alloc(g->mem, bytes);
-    piece.data = rows;
+    piece.data = rows; /* in their logical order already */
+    piece.head_rows = 0;
     piece.rows = n;
     for (uint32_t r = 0; r < n; r++) {
         tw_dequant_row(&piece, r, row);
@@ -73,7 +73,10 @@ static int add_tensor(struct tw_hash *h, const struct tw_graph *g, const struct 
     }
     uint64_t rows = READ_BYTES / row_bytes;
     uint32_t at_once = rows == 0 ? 1 : rows < t->rows ? (uint32_t)rows : t->rows;
-    return add_rows(h, g, t, tw_cmem_alloc(g->mem, at_once * row_bytes), at_once, err);
+    size_t used = g->mem->used;
+    int code = add_rows(h, g, t, tw_cmem_alloc(g->mem, at_once * row_bytes), at_once, err);
+    tw_cmem_release(g->mem, used);
+    return code;
 }
 
 /* ---- the graph ---- */
@@ -91,22 +94,20 @@ static bool is_position_factors(const struct tw_graph *g, uint32_t value) {
 /* The type of a state is that of the caches, and how it is packed follows from its use. */
 static int add_value(struct tw_hash *h, const struct tw_graph *g, uint32_t id, tw_error *err) {
     const struct tw_gvalue *v = &g->values.items[id];
-    uint32_t cols = v->cols;
+    bool factors = v->constant && is_position_factors(g, id); /* as many as the context asks for */
     int code = 0;
-    if (v->constant && is_position_factors(g, id)) {
-        cols =
-            cols < POSITION_FACTORS ? cols : POSITION_FACTORS; /* as many as the context asks for */
-    }
     add_text(h, v->name);
     add_number(h, v->kind);
     add_number(h, v->kind == TW_GV_STATE ? 0 : v->dtype);
     add_number(h, v->token_rows);
     add_number(h, v->rows);
-    add_number(h, cols);
+    add_number(h, factors ? 0 : v->cols);
     add_number(h, v->instances);
     add_number(h, v->head_dim);
-    if (v->constant) {
-        tw_hash_update(h, v->constant, cols * sizeof *v->constant);
+    if (factors) {
+        add_float(h, g->model->h.query_slope); /* they follow from it and the op's period */
+    } else if (v->constant) {
+        tw_hash_update(h, v->constant, v->cols * sizeof *v->constant);
     } else if (v->kind == TW_GV_WEIGHT) {
         for (uint32_t i = 0; i < v->instances && !code; i++) {
             code = add_tensor(h, g, v->source[i], err);

@@ -32,7 +32,7 @@ struct loop {
 };
 
 static bool interrupted(const struct loop *l) {
-    return tw_session_stopped(l->session);
+    return tw_session_stopped(l->session) || tw_stopped(l->o->stop);
 }
 
 /* In options 0 means the default, which is 1 for these. */
@@ -311,8 +311,8 @@ static int read_arguments(const struct tw_session *session, const uint32_t *prom
                           const struct tw_generate_options *options,
                           const struct tw_generate_result *result, struct tw_generate_options *o,
                           tw_error *err) {
-    const unsigned known =
-        TW_GENERATE_IGNORE_EOS | TW_GENERATE_PRINT_SPECIAL | TW_GENERATE_NO_LOGITS;
+    const unsigned known = TW_GENERATE_IGNORE_EOS | TW_GENERATE_PRINT_SPECIAL |
+                           TW_GENERATE_NO_LOGITS | TW_GENERATE_WHOLE_STEPS;
     if (!session || !prompt || n_prompt == 0) {
         return tw_fail(err, TW_E_USAGE, "tw_generate: %s",
                        !session        ? "session is NULL"
@@ -350,7 +350,7 @@ int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt,
     if (chooses && o.flags & TW_GENERATE_NO_LOGITS) {
         (void)tw_session_use_lists(session, o.temperature == 0.0f ? 1 : o.top_k);
     }
-    session->stop[1] = o.stop;
+    session->stop[1] = o.flags & TW_GENERATE_WHOLE_STEPS ? NULL : o.stop;
     code = code ? code : run(&l, prompt, n_prompt, err);
     session->stop[1] = NULL;
     tw_session_use_logits(session);

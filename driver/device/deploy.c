@@ -112,6 +112,18 @@ static int check_needs(const struct tw_device *device, const struct tw_bundle *b
                    (unsigned long long)l.have);
 }
 
+#define MAX_CTX (1u << 24)
+
+static int check_note(const struct tw_decoder *decoder, tw_error *err) {
+    const struct tw_bundle_note *note = decoder->bundle.note;
+    return note->n_vocab && note->n_vocab <= TW_MAX_VOCAB && note->n_ctx && note->n_ctx <= MAX_CTX
+               ? 0
+               : tw_fail(err, TW_E_FORMAT,
+                         "%s: its note has a vocabulary of %u tokens and a context of %u "
+                         "positions, expected 1 to %u tokens and 1 to %u positions",
+                         decoder->bundle.path, note->n_vocab, note->n_ctx, TW_MAX_VOCAB, MAX_CTX);
+}
+
 static int check_fit(const struct tw_device *device, const struct tw_decoder *decoder,
                      tw_error *err) {
     const struct tw_bundle_note *note = decoder->bundle.note;
@@ -128,7 +140,8 @@ static int check_fit(const struct tw_device *device, const struct tw_decoder *de
                        id->abi_major, id->abi_minor,
                        newer ? "upgrade the device's firmware" : "compile the bundle again");
     }
-    int code = check_target(device, decoder, err);
+    int code = check_note(decoder, err);
+    code = code ? code : check_target(device, decoder, err);
     if (code) {
         return code;
     }
@@ -171,18 +184,26 @@ static int place_segments(struct tw_deployment *d, tw_error *err) {
 #define USUAL_POSITIONS 32768u
 
 static uint32_t pages_of(uint64_t positions) {
-    uint64_t pages = (positions + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
+    uint64_t pages = positions / TW_KV_BLOCK + (positions % TW_KV_BLOCK != 0);
     return pages < TW_MAX_STATE_PAGES ? (uint32_t)pages : TW_MAX_STATE_PAGES;
 }
 
-static uint64_t usual_positions(const struct tw_deployment *d) {
-    const struct tw_wire_identity *id = &d->device->identity;
+static int usual_positions(const struct tw_deployment *d, uint64_t *out, tw_error *err) {
+    struct tw_wire_counters now;
+    struct tw_device_call call = {.opcode = TW_WIRE_COUNTERS, .out = &now, .out_bytes = sizeof now};
+    int code = tw_device_call(d->device, &call, err);
+    if (code) {
+        return code;
+    }
+    uint64_t memory = d->device->identity.memory_bytes,
+             left = memory > now.memory_used ? memory - now.memory_used : 0;
     uint64_t n_ctx = d->decoder->bundle.note->n_ctx, positions = n_ctx * USUAL_SEQUENCES;
     uint64_t page_bytes = d->pool.page_bytes + d->window_pool.page_bytes;
-    uint64_t half = (id->memory_bytes - id->memory_used) / 2 / page_bytes * TW_KV_BLOCK;
+    uint64_t half = left / 2 / page_bytes * TW_KV_BLOCK;
     positions = positions < USUAL_POSITIONS ? positions : USUAL_POSITIONS;
     positions = positions < half ? positions : half;
-    return positions ? positions : 1;
+    *out = positions ? positions : 1;
+    return 0;
 }
 
 /* As many as the sequences need that the positions are enough for, in windows and in the chunks
@@ -221,8 +242,9 @@ static int make_pool(struct tw_deployment *d, const struct tw_deploy_options *o,
     if (code) {
         return code;
     }
-    uint64_t positions = o->state_positions ? o->state_positions : usual_positions(d);
-    code = tw_state_pool_open(&d->pool, pages_of(positions), err);
+    uint64_t positions = o->state_positions;
+    code = positions ? 0 : usual_positions(d, &positions, err);
+    code = code ? code : tw_state_pool_open(&d->pool, pages_of(positions), err);
     code = code ? code : tw_state_pool_open(&d->window_pool, window_pages(d, positions), err);
     tw_error_prefix(code ? err : NULL, d->decoder->bundle.path);
     return code;

@@ -104,7 +104,9 @@ static int add_tensors(struct tw_state_pool *pool, const struct tw_bundle *b,
     }
     for (uint32_t i = 0; i < p->n_tensors && !code; i++) {
         if (p->tensors[i].role == TW_ROLE_STATE) {
-            code = add_tensor(pool, b, p, &p->tensors[i], uses[i], err);
+            const struct tw_tensor *t = &p->tensors[i];
+            bool positions = tw_tensor_pages(t) > 0 && t->rows / tw_tensor_pages(t) == TW_KV_BLOCK;
+            code = add_tensor(pool, b, p, t, positions ? uses[i] : PLAIN, err);
         }
     }
     free(uses);

@@ -23,12 +23,6 @@ static int check_options(const struct tw_deployment *d, const struct tw_session_
         return tw_fail(err, TW_E_USAGE, "session mode is %u, expected fast (0) or strict (1)",
                        (unsigned)o->mode);
     }
-    if (note->n_vocab == 0 || note->n_vocab > TW_MAX_VOCAB || note->n_ctx == 0) {
-        return tw_fail(err, TW_E_FORMAT,
-                       "%s: its note has a vocabulary of %u tokens and a context of %u positions, "
-                       "expected 1 to %u tokens and at least 1 position",
-                       d->decoder->bundle.path, note->n_vocab, note->n_ctx, TW_MAX_VOCAB);
-    }
     return 0;
 }
 

@@ -160,6 +160,8 @@ int tw_session_own_pages(struct tw_session *s, uint32_t from, uint32_t to, tw_er
  * session has pages ready for: gives back what the step does not see. Under the executor's lock.
  * Errors: those of tw_device_call(). */
 int tw_session_slide(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err);
+/* Returns whether moving the window to a step from `from` on would give pages back. */
+bool tw_session_leaves_behind(const struct tw_session *s, uint32_t from);
 /* Gives a new session the pages of another, of the same deployment and context. */
 void tw_session_share_pages(struct tw_session *s, const struct tw_session *from);
 /* Gives the session n pages, which its holder has taken, instead of those that it has, which it

@@ -181,10 +181,12 @@ static int run(struct tw_session *s, uint32_t id, const struct tw_greedy_options
     code = tw_executor_mend(s->executor, p, err);
     code = code ? code : tw_session_write_table(s, p, err);
     code = code ? code : tw_session_slide(s, s->position, s->position + most, err);
-    if (!code) {
-        tw_session_set_inputs(s, p, 0, s->position, &id, 1);
-        code = call_device(s, o, err);
+    if (code) { /* nothing has run */
+        tw_session_drop_pages(s, s->position);
+        return code;
     }
+    tw_session_set_inputs(s, p, 0, s->position, &id, 1);
+    code = call_device(s, o, err);
     if (!code) {
         uint32_t n = s->tokens.head.n_tokens; /* each of them took a step */
         memcpy(tokens, s->tokens.id, n * sizeof *tokens);

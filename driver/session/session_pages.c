@@ -191,13 +191,44 @@ static int own_all(struct tw_session *s, uint32_t from, uint32_t to, tw_error *e
     return code;
 }
 
-/* Takes as many pages as the windows of the steps need at one time. */
-static int ready_window(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err) {
+/* Keeps the first n pages for positions to come, those that nobody else holds. */
+static void leave_behind(struct tw_session *s, uint32_t n) {
+    struct tw_state_pool *pool = &s->deployment->window_pool;
     struct session_pages *w = &s->window;
-    uint32_t n = slots_of(to) - slots_of(from) + 1; /* 1: a copy */
-    n = n < w->room ? n : w->room;
-    int code = tw_state_pool_take(&s->deployment->window_pool, &w->holder, w->spare, n, err);
-    w->n_spare = code ? 0 : n;
+    for (uint32_t i = 0; i < n; i++) {
+        if (w->n_spare < w->room && !tw_state_pool_is_shared(pool, w->page[i])) {
+            w->spare[w->n_spare++] = w->page[i];
+        } else {
+            tw_state_pool_drop(pool, &w->holder, &w->page[i], 1);
+        }
+    }
+}
+
+/* Moves the window to a step from `from` on, as far as it gives pages back. */
+static void advance(struct tw_session *s, uint32_t from) {
+    struct session_pages *w = &s->window;
+    uint32_t first = window_slot(s, from), gone = first > w->first ? first - w->first : 0;
+    gone = gone < w->n ? gone : w->n;
+    leave_behind(s, gone);
+    w->n -= gone;
+    memmove(w->page, w->page + gone, w->n * sizeof *w->page);
+    w->first = first;
+}
+
+/* Takes as many pages as the windows of the steps need at one time, besides those that they leave
+ * behind: of these the ones that nobody else holds are used again. */
+static int ready_window(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err) {
+    struct tw_state_pool *pool = &s->deployment->window_pool;
+    struct session_pages *w = &s->window;
+    uint32_t n = slots_of(to) - slots_of(from) + 1, own = 0; /* 1: a copy */
+    advance(s, from);
+    for (uint32_t i = 0; i < w->n; i++) {
+        own += !tw_state_pool_is_shared(pool, w->page[i]);
+    }
+    n = n < w->room - own ? n : w->room - own;
+    n = n > w->n_spare ? n - w->n_spare : 0;
+    int code = tw_state_pool_take(pool, &w->holder, w->spare + w->n_spare, n, err);
+    w->n_spare += code ? 0 : n;
     return code;
 }
 
@@ -212,17 +243,8 @@ int tw_session_own_pages(struct tw_session *s, uint32_t from, uint32_t to, tw_er
 
 /* ---- windows ---- */
 
-/* Keeps the first n pages for positions to come, those that nobody else holds. */
-static void leave_behind(struct tw_session *s, uint32_t n) {
-    struct tw_state_pool *pool = &s->deployment->window_pool;
-    struct session_pages *w = &s->window;
-    for (uint32_t i = 0; i < n; i++) {
-        if (w->n_spare < w->room && !tw_state_pool_is_shared(pool, w->page[i])) {
-            w->spare[w->n_spare++] = w->page[i];
-        } else {
-            tw_state_pool_drop(pool, &w->holder, &w->page[i], 1);
-        }
-    }
+bool tw_session_leaves_behind(const struct tw_session *s, uint32_t from) {
+    return s->window.n > 0 && window_slot(s, from) > s->window.first;
 }
 
 int tw_session_slide(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err) {
@@ -231,12 +253,7 @@ int tw_session_slide(struct tw_session *s, uint32_t from, uint32_t to, tw_error 
     if (!w->room) {
         return 0;
     }
-    uint32_t first = window_slot(s, from), gone = first > w->first ? first - w->first : 0;
-    gone = gone < w->n ? gone : w->n;
-    leave_behind(s, gone);
-    w->n -= gone;
-    memmove(w->page, w->page + gone, w->n * sizeof *w->page);
-    w->first = first;
+    advance(s, from);
     int code = 0;
     if (must_copy(pool, w, from)) {
         TW_ASSERT(w->n_spare > 0);

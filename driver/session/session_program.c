@@ -127,7 +127,9 @@ static int load(struct tw_executor *x, struct session_program *p, tw_error *err)
     }
     p->number = loaded.program;
     p->loaded = true;
-    x->n_threads = x->n_threads ? x->n_threads : loaded.n_threads; /* the first is decode */
+    if (x->n_threads == 0) { /* of decode, before a session has the executor */
+        x->n_threads = loaded.n_threads;
+    }
     return 0;
 }
 
@@ -173,7 +175,8 @@ static int bind_choice(const struct tw_executor *x, struct session_program *p, t
  * windows must for all of theirs. */
 static int bind_table(const struct tw_executor *x, struct session_program *p, tw_error *err) {
     const struct tw_state_pool *window = &x->deployment->window_pool;
-    uint64_t slots = (x->deployment->decoder->bundle.note->n_ctx + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
+    uint64_t n_ctx = x->deployment->decoder->bundle.note->n_ctx,
+             slots = (n_ctx + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
     p->window_slots = (window->window_ctx + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
     return x->deployment->pool.n_tensors == 0
                ? 0
@@ -222,7 +225,7 @@ int tw_session_load_program(struct tw_executor *x, const char *prefix,
                             const struct session_output *output, struct session_program *out,
                             tw_error *err) {
     const struct tw_bundle *b = &x->deployment->decoder->bundle;
-    int index = out->loaded ? -1 : find_program(b, prefix);
+    int index = out->program ? -1 : find_program(b, prefix);
     if (index < 0) {
         return 0;
     }
@@ -242,11 +245,14 @@ static bool has_lists(const struct tw_session *s, const struct session_program *
 }
 
 bool tw_session_use_lists(struct tw_session *s, uint32_t top_k) {
-    if (top_k == 0 || !has_lists(s, &s->executor->decode, top_k) ||
-        !has_lists(s, &s->executor->prefill, top_k)) {
+    struct tw_executor *x = s->executor;
+    pthread_mutex_lock(&x->lock);
+    bool has = top_k && has_lists(s, &x->decode, top_k) && has_lists(s, &x->prefill, top_k);
+    uint32_t a = x->decode.n_choices, b = x->prefill.n_choices;
+    pthread_mutex_unlock(&x->lock);
+    if (!has) {
         return false;
     }
-    uint32_t a = s->executor->decode.n_choices, b = s->executor->prefill.n_choices;
     s->lists = calloc(a > b ? a : b, sizeof *s->lists);
     return s->lists != NULL;
 }

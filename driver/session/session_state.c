@@ -54,7 +54,7 @@ static int by_name(const void *a, const void *b) {
 static int find_tensors(struct transfer *x, tw_error *err) {
     struct tw_deployment *d = x->s->deployment;
     const struct tw_state_pool *pool = &d->pool;
-    if (pool->n_tensors == 0 || pool->n_tensors > TW_SAVED_MAX_TENSORS) {
+    if (pool->n_tensors == 0 || pool->n_tensors > TW_SAVED_MAX_TENSORS || !x->s->executor->shared) {
         return tw_fail(err, TW_E_UNSUPPORTED,
                        "%s: its state is not in pages, so that it cannot be saved or restored; "
                        "compile the model again",
@@ -186,9 +186,16 @@ static int write_page(void *ctx, uint32_t slot, uint32_t tensor, uint32_t instan
 
 static int begin_save(struct transfer *x, const struct tw_session *s, tw_error *err) {
     int code = begin(x, s, err);
-    return code || s->position
-               ? code
-               : tw_fail(err, TW_E_USAGE, "session: it has no tokens that could be saved");
+    if (!code && s->position == 0) {
+        return tw_fail(err, TW_E_USAGE, "session: it has no tokens that could be saved");
+    }
+    if (!code && s->pages.n != tw_saved_slots(&x->schema, s->position)) {
+        return tw_fail(
+            err, TW_E_USAGE,
+            "session: feeding its tokens again was interrupted, so that its state is not "
+            "complete; feed a token first");
+    }
+    return code;
 }
 
 int tw_session_save(const tw_session *session, const char *path, struct tw_session_saved *saved,

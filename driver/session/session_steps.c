@@ -94,6 +94,9 @@ static int plan(struct tw_session *s, const uint32_t *ids, size_t n, struct batc
         size_t left = n - at;
         bool chunked = left > 1 && s->chunk > 1;
         uint32_t position = s->position + (uint32_t)at;
+        if (r->n_steps && tw_session_leaves_behind(s, position)) {
+            break; /* pages that an earlier step needs would be free before it has run */
+        }
         t->program = chunked ? &s->executor->prefill : &s->executor->decode;
         t->rows = !chunked ? 1 : left < s->chunk ? (uint32_t)left : s->chunk;
         int code = tw_session_slide(s, position, position + t->rows, err);
@@ -193,7 +196,7 @@ static int run(struct tw_session *s, struct batch *r, bool wanted, tw_error *err
     s->logits = NULL;
     int code = make_ready(s, r, err);
     if (code) {
-        return tw_session_break(s, code, err);
+        return code; /* nothing has run */
     }
     if (lists || (wanted && !last->logits_mapped)) {
         reads = begin_reads(s, r, lists);

@@ -192,6 +192,7 @@ static int create(const struct save *s, const char *temporary, int *fd, bool *na
         return 0;
     }
     *named = true;
+    unlink(temporary); /* of a process that died with this number */
     return tw_private_file_create(temporary, fd, err);
 }
 
@@ -317,7 +318,9 @@ static int append(struct save *s, tw_error *err) {
     uint32_t had = s->old->commit.n_tokens;
     s->w.fd = s->old_fd;
     s->result.appended = true;
-    int code = heal(s, err);
+    int code = fchmod(s->w.fd, 0600) == 0 /* a copy may have another mode */
+                   ? heal(s, err)
+                   : tw_saved_fail_write(s->name, "make private", errno, err);
     code = code ? code : trim(s, err);
     if (!code && had != s->n) {
         code = append_from(s, had / s->schema->page_positions, err);

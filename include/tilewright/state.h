@@ -26,11 +26,12 @@ struct tw_session_saved {
 
 /* Saves the session's sequence, its tokens and their state, at `path`. If the sequence continues
  * the one that is saved there, what is new is appended; otherwise that file is replaced; a file
- * that is no saved state is not. If it fails, or the process dies, the file holds what it held
- * before. `saved` may be NULL. The file is for this user only (mode 0600), and never written
- * through a symbolic link. Errors: USAGE (no tokens; the file is no saved state), UNSUPPORTED (the
- * bundle does not keep its state in pages: compile the model again), FAULT (an earlier step
- * failed), IO, NOSPACE (need). */
+ * that is no saved state is not. If the process dies, or a save fails, the file holds what it held
+ * before, or all of the sequence. `saved` may be NULL. The file is for this user only (mode 0600),
+ * and never written through a symbolic link. Errors: USAGE (no tokens; the file is no saved state;
+ * feeding the tokens of a lost window again was interrupted), UNSUPPORTED (the bundle does not
+ * keep its state in pages: compile the model again), FAULT (an earlier step failed), IO, NOSPACE
+ * (need). */
 int tw_session_save(const tw_session *session, const char *path, struct tw_session_saved *saved,
                     tw_error *err);
 /* Saves it in bytes[0..capacity) if that is enough, and sets *size to the bytes that it takes in
@@ -39,13 +40,15 @@ int tw_session_save_memory(const tw_session *session, void *bytes, size_t capaci
                            tw_error *err);
 
 /* Makes a saved sequence the session's: *n_tokens (may be NULL) of them, which is then its
- * position. The next tokens fed continue it; nothing of it is computed again. As after a rewind
- * there are no logits before that. Everything is checked before the device is written to, and the
- * session has its former sequence until all of the saved one is on the device; so after an error it
- * goes on as if nothing had been asked. Errors: IO, FORMAT, TRUNCATED, HASH (damaged: where),
- * UNSUPPORTED (of another model, element type of the caches or version: names both; or as above),
- * CONTEXT_FULL (it is longer than the session's context), NOMEM (out of pages of state: who holds
- * them), FAULT. */
+ * position. The next tokens fed continue it; nothing of it is computed again, but by models with
+ * sliding windows in contexts longer than these: only the state of all positions is saved, so their
+ * tokens are fed again before the next step. As after a rewind there are no logits before that.
+ * Everything is checked before the device is written to, and the session has its former sequence
+ * until all of the saved one is on the device; so after an error it goes on as if nothing had been
+ * asked. Errors: IO, FORMAT, TRUNCATED, HASH (damaged: where), UNSUPPORTED (of another model,
+ * element type of the caches or version: names both; of a context in which windows are kept
+ * otherwise; or as above), CONTEXT_FULL (it is longer than the session's context), NOMEM (out of
+ * pages of state: who holds them), FAULT. */
 int tw_session_restore(tw_session *session, const char *path, uint32_t *n_tokens, tw_error *err);
 /* The same from bytes[0..size), which must not change meanwhile. */
 int tw_session_restore_memory(tw_session *session, const void *bytes, size_t size,

@@ -491,7 +491,10 @@ enum tw_generate_flags {
      * time; if a callback or *stop ends the text, the session's logits are NULL afterwards.
      * Others are drawn from the lists of a bundle that has them (tw_compile_options.top_k, not
      * below this top_k), if logits would have to be read from the device: they are NULL, too. */
-    TW_GENERATE_NO_LOGITS = 4
+    TW_GENERATE_NO_LOGITS = 4,
+    /* *stop ends generation between steps only, so that the session can go on, however long a step
+     * takes */
+    TW_GENERATE_WHOLE_STEPS = 8
 };
 
 /* A number to add to the logit of a token; -INFINITY: it is never chosen. */

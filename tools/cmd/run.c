@@ -4,6 +4,7 @@
  */
 #include "loader/base/clock.h"
 #include "loader/base/grow.h"
+#include "tilewright/state.h"
 #include "tools/chat_loop.h"
 #include "tools/cmd.h"
 #include "tools/engine.h"
@@ -298,7 +299,8 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
                                     .n_predict = choose_count(a, e, prompt->n),
                                     .flags = (a->ignore_eos ? TW_GENERATE_IGNORE_EOS : 0u) |
                                              (a->special ? TW_GENERATE_PRINT_SPECIAL : 0u) |
-                                             (a->logits ? 0u : TW_GENERATE_NO_LOGITS),
+                                             (a->logits ? 0u : TW_GENERATE_NO_LOGITS) |
+                                             (a->engine.whole_steps ? TW_GENERATE_WHOLE_STEPS : 0u),
                                     .on_token = on_token,
                                     .on_text = a->print_ids ? NULL : on_text,
                                     .on_prompt = on_prompt,
@@ -316,7 +318,16 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
         code = code ? code : print_prompt(out);
         return code ? code : print_results(e, out, prompt, &g, &r, err);
     }
+    uint32_t n_history = tw_session_position(e->session); /* of a saved sequence */
+    uint32_t *history = n_history ? malloc(n_history * sizeof *history) : NULL;
+    if (n_history && !history) {
+        return tw_fail(err, TW_E_NOMEM, "no memory for the restored tokens");
+    }
+    tw_session_tokens(e->session, history, n_history);
+    g.history = history;
+    g.n_history = n_history;
     int code = tw_generate(e->session, prompt->ids, prompt->n, &g, &r, err);
+    free(history);
     ui_progress_end();
     if (out->code) {
         return out->code;

@@ -336,7 +336,7 @@ static void generation(void) {
     REFUSED(tw_generate(rig.session, ids, 0, &o, NULL, &err));
     REFUSED(tw_generate(rig.session, NULL, 0, NULL, NULL, &err));
     REFUSED(tw_generate(rig.session, ids, 1, &o, &no_room, &err));
-    o.flags = 8;
+    o.flags = 16;
     REFUSED(tw_generate(rig.session, ids, 1, &o, NULL, &err));
     o.flags = 0;
     assert_int_equal(tw_generate(rig.session, ids, 3, &o, NULL, NULL), 0);

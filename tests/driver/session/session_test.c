@@ -257,20 +257,28 @@ static void options_out_of_range_are_refused(void **state) {
     rig_close(&r);
 }
 
-/* No memory is taken for logits that the note merely claims. */
-static void a_note_that_claims_too_many_tokens_is_refused(void **state) {
+/* No memory is taken for logits that the note merely claims, nor a page for positions. */
+static void a_note_that_claims_too_much_is_refused(void **state) {
     (void)state;
+    static const uint32_t lies[][2] = {/* tokens, positions */ {UINT32_MAX, 512},
+                                       {0, 512},
+                                       {1000, 0},
+                                       {1000, UINT32_MAX},
+                                       {1000, (1u << 24) + 1}};
     struct rig r;
-    tw_session *s = NULL;
+    tw_deployment *d = NULL;
     rig_open(&r, "host", 1, NULL);
     const struct tw_bundle_note *note = r.decoder->bundle.note;
-    struct tw_bundle_note lie = *note;
-    lie.n_vocab = UINT32_MAX;
-    r.decoder->bundle.note = &lie;
-    assert_int_equal(tw_session_create(r.deployment, NULL, &s, &r.err), TW_E_FORMAT);
-    assert_non_null(strstr(r.err.message, "expected 1 to 16777216 tokens"));
+    for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
+        struct tw_bundle_note lie = *note;
+        lie.n_vocab = lies[i][0];
+        lie.n_ctx = lies[i][1];
+        r.decoder->bundle.note = &lie;
+        assert_int_equal(tw_deploy(r.device, r.decoder, &d, &r.err), TW_E_FORMAT);
+        assert_non_null(strstr(r.err.message, "expected 1 to 16777216 tokens"));
+    }
     r.decoder->bundle.note = note;
-    assert_null(s);
+    assert_null(d);
     rig_close(&r);
 }
 
@@ -447,7 +455,7 @@ int main(void) {
         cmocka_unit_test(ids_outside_of_the_vocabulary_are_refused),
         cmocka_unit_test(a_fault_names_the_op_and_ends_the_session),
         cmocka_unit_test(options_out_of_range_are_refused),
-        cmocka_unit_test(a_note_that_claims_too_many_tokens_is_refused),
+        cmocka_unit_test(a_note_that_claims_too_much_is_refused),
         cmocka_unit_test(a_bundle_for_another_target_is_refused),
         cmocka_unit_test(a_bundle_that_spans_chips_needs_a_device_with_links),
         cmocka_unit_test(an_unverified_bundle_is_not_deployed),

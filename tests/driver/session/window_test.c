@@ -10,6 +10,7 @@
 #include "tests/support/random_model.h"
 #include "tests/support/test.h"
 #include "tilewright/compile.h"
+#include "tilewright/state.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -207,12 +208,80 @@ static void greedy_runs_choose_what_single_steps_do(void **state) {
     close_model(&o);
 }
 
+/* Room for one whole context is enough for any pieces of it. */
+static void one_context_of_pages_is_enough(void **state) {
+    (void)state;
+    struct opened o;
+    struct tw_deploy_options d = {.size = sizeof d, .state_positions = LONG_CTX};
+    uint32_t ids[TW_GREEDY_MAX], n = 0;
+    enum tw_stop_reason reason;
+    struct tw_greedy_options g = {.size = sizeof g, .n = TW_GREEDY_MAX};
+    open_model(&o, models[0], "host", LONG_CTX);
+    tw_deployment_destroy(o.deployment);
+    assert_int_equal(tw_deploy_with(o.device, o.decoder, &d, &o.deployment, &o.err), 0);
+    static const uint32_t pieces[] = {1000, 22, 1, 300, 511, 2};
+    for (uint32_t round = 0; round < 2; round++) {
+        tw_session *s = create(&o, 0);
+        for (uint32_t k = 0; k < sizeof pieces / sizeof pieces[0]; k++) {
+            feed(&o, s, pieces[(k + round) % 6]);
+            if (k % 2) {
+                assert_int_equal(tw_session_run_greedy(s, 1, &g, ids, &n, &reason, &o.err), 0);
+                assert_int_equal(tw_session_rewind(s, tw_session_position(s) - n, &o.err), 0);
+            }
+        }
+        tw_session_destroy(s);
+    }
+    close_model(&o);
+}
+
+/* A session whose tokens were not all fed again has no state that could be saved. */
+static void a_lost_window_is_not_saved(void **state) {
+    (void)state;
+    struct opened o;
+    volatile sig_atomic_t stop = 0;
+    struct tw_session_options options = {.size = sizeof options, .n_threads = 1, .stop = &stop};
+    tw_session *s = NULL;
+    size_t size = 0;
+    uint32_t id = 1, n = 0;
+    open_model(&o, models[0], "host", LONG_CTX);
+    assert_int_equal(tw_session_create(o.deployment, &options, &s, &o.err), 0);
+    feed(&o, s, 1500);
+    assert_int_equal(tw_session_rewind(s, 800, &o.err), 0);
+    assert_true(s->window_lost);
+    stop = 1;
+    assert_int_equal(tw_session_feed(s, &id, 1, &o.err), TW_E_INTERRUPTED);
+    assert_int_equal(tw_session_position(s), 800);
+    assert_int_equal(tw_session_save_memory(s, NULL, 0, &size, &o.err), TW_E_USAGE);
+    stop = 0;
+    feed(&o, s, 1);
+    tw_session *fresh = create(&o, 0);
+    feed(&o, fresh, 801);
+    same_bits(&o, tw_session_logits(fresh), tw_session_logits(s));
+    /* restored, it feeds them again, too */
+    assert_int_equal(tw_session_save_memory(s, NULL, 0, &size, &o.err), 0);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    assert_int_equal(tw_session_save_memory(s, bytes, size, &size, &o.err), 0);
+    assert_int_equal(tw_session_rewind(fresh, 0, &o.err), 0);
+    assert_int_equal(tw_session_restore_memory(fresh, bytes, size, &n, &o.err), 0);
+    assert_int_equal(n, 801);
+    feed(&o, fresh, 1);
+    feed(&o, s, 1);
+    same_bits(&o, tw_session_logits(fresh), tw_session_logits(s));
+    free(bytes);
+    tw_session_destroy(fresh);
+    tw_session_destroy(s);
+    close_model(&o);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bits_are_those_of_whole_contexts),
         cmocka_unit_test(a_long_context_holds_few_pages_and_meets_the_reference),
         cmocka_unit_test(forks_rewinds_and_chunks_change_no_bit),
         cmocka_unit_test(greedy_runs_choose_what_single_steps_do),
+        cmocka_unit_test(one_context_of_pages_is_enough),
+        cmocka_unit_test(a_lost_window_is_not_saved),
     };
     return cmocka_run_group_tests_name("windows", tests, NULL, NULL);
 }
