@@ -65,7 +65,8 @@ static void compare_run(struct model_fixture *f, const struct golden_run *run,
     tw_error err = {0};
     assert_int_equal(model_fixture_restart(f, &err), 0);
     const float *logits = feed_all(f, run->prompt_ids, run->n_prompt);
-    for (uint32_t step = 0; step < run->n_ids; step++) {
+    uint32_t steps = TEST_ASAN && run->n_ids > 30 ? 30 : run->n_ids; /* a sanitized one is slow */
+    for (uint32_t step = 0; step < steps; step++) {
         uint32_t best = best_token(logits, f->model.h.n_vocab);
         double gap = (double)logits[best] - (double)logits[run->ids[step]];
         if (!(gap <= tolerance.gap)) {
@@ -73,7 +74,7 @@ static void compare_run(struct model_fixture *f, const struct golden_run *run,
                      step, best, run->ids[step], gap);
         }
         compare_logits(run, step, logits, tolerance.logit);
-        if (step + 1 < run->n_ids) {
+        if (step + 1 < steps) {
             logits = feed(f, run->ids[step]);
         }
     }
@@ -248,6 +249,9 @@ static void expect_nll(const char *model, const char *golden, double tolerance) 
 static void the_loss_of_a_text_matches_the_golden_one(void **state) {
     (void)state;
     expect_nll("data/models/stories260K.bin", "data/models/golden/stories260K.json", 1e-5);
+    if (TEST_ASAN) {
+        return; /* a sanitized evaluator is slow, and the same for each */
+    }
     expect_nll("data/models/stories260K.gguf", "data/models/golden/stories260K.json", 1e-5);
     expect_nll("data/models/tinystories656K/TinyStories-656K.f16.gguf",
                "data/models/golden/TinyStories-656K.f16.json", 1e-3);

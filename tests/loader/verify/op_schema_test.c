@@ -400,7 +400,7 @@ static void each_op_has_the_minor_version_that_brought_it(void **state) {
     struct tw_buffer buffer = {.dtype = 0};
     struct tw_op op = {.code = TW_OP_MATMUL};
     for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
-        buffer.dtype = products[i].x;
+        buffer.dtype = (uint8_t)products[i].x;
         op.operand[TW_MATMUL_dtype].id = products[i].weights;
         assert_int_equal(tw_op_abi_minor(&op, &buffer), products[i].minor);
     }
