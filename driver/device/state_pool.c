@@ -213,7 +213,7 @@ void tw_state_pool_resize(const struct tw_state_pool *pool, struct tw_tensor *te
         const struct tw_pool_tensor *x =
             t->role == TW_ROLE_STATE ? find_tensor(pool, t->bind_first) : NULL;
         if (x) {
-            t->rows = t->rows / tw_tensor_pages(t) * pool->n_pages;
+            t->rows = pool->n_pages * TW_KV_BLOCK;
             t->bytes = x->page_bytes * pool->n_pages;
         }
     }

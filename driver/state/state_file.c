@@ -57,8 +57,8 @@ static int fail_cut(const struct tw_saved *f, uint64_t at, tw_error *err) {
                    f->name, at);
 }
 
-void tw_saved_skip(struct iovec *parts, uint32_t *first, uint64_t n) {
-    while (n) {
+void tw_saved_skip(struct iovec *parts, uint32_t n_parts, uint32_t *first, uint64_t n) {
+    while (n && *first < n_parts) {
         struct iovec *p = &parts[*first];
         uint64_t took = n < p->iov_len ? n : p->iov_len;
         p->iov_base = (uint8_t *)p->iov_base + took;
@@ -98,7 +98,7 @@ int tw_saved_read_parts(const struct tw_saved *f, uint64_t at, struct iovec *par
             return fail_cut(f, at, err);
         }
         at += got > 0 ? (uint64_t)got : 0;
-        tw_saved_skip(parts, &first, got > 0 ? (uint64_t)got : 0);
+        tw_saved_skip(parts, n, &first, got > 0 ? (uint64_t)got : 0);
     }
     return 0;
 }

@@ -39,8 +39,8 @@ int tw_saved_read_pages(const struct tw_saved *f, const struct tw_saved_sink *si
 
 /* The most bytes of pages that are read or written at once: TW_SAVED_CHUNK, or a page. */
 uint64_t tw_saved_chunk(const struct tw_saved_schema *schema, const struct tw_saved_sizes *sizes);
-/* Skips n bytes of the parts from *first on, which have as many. */
-void tw_saved_skip(struct iovec *parts, uint32_t *first, uint64_t n);
+/* Skips n bytes of the n_parts parts from *first on, which have as many. */
+void tw_saved_skip(struct iovec *parts, uint32_t n_parts, uint32_t *first, uint64_t n);
 
 /* Takes the lock of an open file, for reading or for writing, waiting for a while. Errors: IO. */
 int tw_saved_lock(int fd, bool write, const char *name, tw_error *err);

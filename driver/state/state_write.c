@@ -57,7 +57,7 @@ static int write_parts(struct tw_saved_writer *w, tw_error *err) {
         }
         w->at += (uint64_t)n;
         w->written += (uint64_t)n;
-        tw_saved_skip(w->parts, &first, (uint64_t)n);
+        tw_saved_skip(w->parts, w->n_parts, &first, (uint64_t)n);
     }
     return 0;
 }

@@ -30,8 +30,8 @@ $(FUZZ_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
 # Fuzz targets need clang and a library that reports its coverage.
 FUZZ_BUILD := BUILD=build/fuzz CC=clang SAN=fuzzer-no-link,address,undefined
 
-# Warnings of a second compiler, without generating code.
-CLANG_STAMPS := $(ALL_SRCS:%.c=$(BUILD)/clang/%.ok)
+# Warnings of a second compiler, without generating code; it compiles the library's sources for the fuzz targets.
+CLANG_STAMPS := $(patsubst %.c,$(BUILD)/clang/%.ok,$(filter-out $(LIB_SRCS),$(ALL_SRCS)))
 
 $(CLANG_STAMPS): $(BUILD)/clang/%.ok: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
