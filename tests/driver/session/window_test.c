@@ -30,7 +30,7 @@ struct opened {
     uint32_t n_vocab;
 };
 
-static uint32_t tokens[N + 300];
+static uint32_t tokens[LONG_CTX];
 
 static void open_model(struct opened *o, const char *name, const char *target, uint32_t n_ctx) {
     const char *folder = golden_shared("data/arch");
