@@ -189,7 +189,7 @@ static uint32_t pages_of(uint64_t positions) {
 }
 
 static int usual_positions(const struct tw_deployment *d, uint64_t *out, tw_error *err) {
-    struct tw_wire_counters now;
+    struct tw_wire_counters now = {0};
     struct tw_device_call call = {.opcode = TW_WIRE_COUNTERS, .out = &now, .out_bytes = sizeof now};
     int code = tw_device_call(d->device, &call, err);
     if (code) {
