@@ -24,6 +24,7 @@
 #include "loader/verify/verify.h"
 #include "tilewright/op_schema.h"
 #include "tilewright/range.h"
+#include "tilewright/tilewright.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -176,7 +177,7 @@ static void set_window(const struct compilation *c, struct tw_section_config *co
         uint32_t one = c->graph.values.items[i].window;
         window = one > window ? one : window;
     }
-    uint64_t n_ctx = (uint64_t)window + TW_KEY_SEGMENT + MAX_GREEDY_TOKENS,
+    uint64_t n_ctx = (uint64_t)window + TW_KEY_SEGMENT + TW_GREEDY_MAX,
              n = (n_ctx + MAX_PREFILL_ROWS + TW_KV_BLOCK - 1) / TW_KV_BLOCK * TW_KV_BLOCK;
     if (window && n < config->n_positions) {
         config->window_ctx = (uint32_t)n_ctx;

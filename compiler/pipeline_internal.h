@@ -18,8 +18,7 @@
 
 #define MAX_CTX (1u << 20)
 #define MAX_PREFILL_ROWS 128u
-#define MAX_GREEDY_TOKENS 256u /* of a run on the device (TW_WIRE_MAX_TOKENS) */
-#define MAX_SCORE_ROWS 32u     /* each has room for its logits in every session */
+#define MAX_SCORE_ROWS 32u /* each has room for its logits in every session */
 #define MAX_PROGRAMS 3u
 #define MAX_FINALISTS 4u
 

@@ -184,7 +184,7 @@ static int place_segments(struct tw_deployment *d, tw_error *err) {
 #define USUAL_POSITIONS 32768u
 
 static uint32_t pages_of(uint64_t positions) {
-    uint64_t pages = positions / TW_KV_BLOCK + (positions % TW_KV_BLOCK != 0);
+    uint64_t pages = tw_state_pages(positions);
     return pages < TW_MAX_STATE_PAGES ? (uint32_t)pages : TW_MAX_STATE_PAGES;
 }
 
@@ -375,12 +375,8 @@ void tw_deployment_retain(struct tw_deployment *deployment) {
     atomic_fetch_add(&deployment->users, 1);
 }
 
-/* Frees nothing after a reset: the addresses may belong to another deployment by now. */
 static void free_device_memory(struct tw_deployment *d) {
     const struct tw_bundle *b = &d->decoder->bundle;
-    if (tw_device_check_reset(d->device, d->resets, NULL)) {
-        return;
-    }
     for (uint32_t i = 0; d->segment_address && i < b->n_segments; i++) {
         tw_device_free(d->device, d->segment_address[i]);
     }
@@ -396,8 +392,11 @@ void tw_deployment_destroy(tw_deployment *d) {
     if (!d || atomic_fetch_sub(&d->users, 1) != 0) {
         return;
     }
-    free_device_memory(d);
+    /* After a reset the addresses may belong to another deployment. */
     bool on_device = !tw_device_check_reset(d->device, d->resets, NULL);
+    if (on_device) {
+        free_device_memory(d);
+    }
     tw_state_pool_close(&d->pool, on_device);
     tw_state_pool_close(&d->window_pool, on_device);
     pthread_mutex_destroy(&d->lock);

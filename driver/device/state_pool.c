@@ -15,10 +15,21 @@ TW_STATIC_ASSERT(TW_PAGE_POSITIONS == TW_KV_BLOCK, "positions of a page");
 
 /* ---- which tensors are paged ---- */
 
-enum { UNUSED = 0, PAGED = 1, PLAIN = 2 };
+enum { PAGED = 1, PLAIN = 2 };
 
 static bool is_table(const struct tw_program *p, uint32_t tensor, const char *name) {
     return strcmp(tw_program_string(p, p->tensors[tensor].name), name) == 0;
+}
+
+static bool has_table(const struct tw_bundle *b, const char *name) {
+    for (uint32_t i = 0; i < b->n_programs; i++) {
+        for (uint32_t t = 0; t < b->programs[i].n_tensors; t++) {
+            if (is_table(&b->programs[i], t, name)) {
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 static void note_op(struct tw_state_pool *pool, const struct tw_program *p, const struct tw_op *op,
@@ -138,7 +149,8 @@ int tw_state_pool_find(struct tw_state_pool *pool, const char *table, struct tw_
     }
     pthread_mutex_init(&pool->lock, NULL);
     int code = 0;
-    for (uint32_t i = 0; i < b->n_programs && !code; i++) {
+    bool paged = has_table(b, table); /* else the programs need not be read */
+    for (uint32_t i = 0; paged && i < b->n_programs && !code; i++) {
         code = add_tensors(pool, b, &b->programs[i], err);
     }
     keep_paged(pool);

@@ -17,6 +17,11 @@
 #define TW_PAGE_TABLE "pages"
 #define TW_WINDOW_TABLE "pages.window"
 
+/* Returns how many pages hold that many positions. */
+static inline uint64_t tw_state_pages(uint64_t positions) {
+    return positions / TW_KV_BLOCK + (positions % TW_KV_BLOCK != 0);
+}
+
 /* A State tensor in the pool. Page p of instance i is at address + i * stride + p * page_bytes. */
 struct tw_pool_tensor {
     const char *name; /* of the bundle */

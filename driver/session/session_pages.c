@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 static uint32_t slots_of(uint32_t positions) {
-    return positions / TW_KV_BLOCK + (positions % TW_KV_BLOCK != 0);
+    return (uint32_t)tw_state_pages(positions);
 }
 
 /* ---- room ---- */

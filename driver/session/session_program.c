@@ -175,9 +175,8 @@ static int bind_choice(const struct tw_executor *x, struct session_program *p, t
  * windows must for all of theirs. */
 static int bind_table(const struct tw_executor *x, struct session_program *p, tw_error *err) {
     const struct tw_state_pool *window = &x->deployment->window_pool;
-    uint64_t n_ctx = x->deployment->decoder->bundle.note->n_ctx,
-             slots = (n_ctx + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
-    p->window_slots = (window->window_ctx + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
+    uint64_t slots = tw_state_pages(x->deployment->decoder->bundle.note->n_ctx);
+    p->window_slots = (uint32_t)tw_state_pages(window->window_ctx);
     return x->deployment->pool.n_tensors == 0
                ? 0
                : bind_tensor(x, p->program, TW_PAGE_TABLE, TW_ROLE_INPUT, TW_DT_I32, slots * 4,

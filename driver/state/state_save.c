@@ -207,7 +207,7 @@ static int give_name(const struct save *s, int fd, const char *temporary, tw_err
     return failed ? tw_saved_fail_write(s->name, "create", errno, err) : 0;
 }
 
-/* That the name is on the disk, too. Not every file system can tell. */
+/* Writes the name to the disk, too, where the file system can do that for a folder. */
 static void sync_folder(const struct save *s) {
     char *folder = folder_of(s->path);
     int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;

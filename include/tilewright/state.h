@@ -77,7 +77,7 @@ struct tw_state_info {
 };
 
 enum tw_state_file_flags {
-    TW_STATE_FILE_CHECK = 1 /* read everything and check it, not only what tells the info */
+    TW_STATE_FILE_CHECK = 1 /* read and check everything, not only what the info needs */
 };
 
 /* Describes the saved state at `path`, which must belong to this user and not be writable by
