@@ -83,12 +83,15 @@ static int open_decoder(const char *path, unsigned flags, struct cache_result *o
 static int open_temporary(const char *model, const struct cache_request *r,
                           struct cache_result *out, tw_error *err) {
     const char *tmp = getenv("TMPDIR");
-    char folder[CACHE_PATH_BYTES], path[PATH_BYTES];
+    char folder[CACHE_PATH_BYTES], path[PATH_BYTES] = "";
     int n = snprintf(folder, sizeof folder, "%s/tilewright-XXXXXX",
                      tmp && tmp[0] == '/' ? tmp : "/tmp");
+    ui_guard(path, NULL, folder); /* before there is a folder that a signal could leave behind */
     if (n < 0 || (size_t)n >= sizeof folder || !mkdtemp(folder)) {
-        return tw_fail(err, TW_E_NOSPACE, "cannot create the temporary folder %.200s: %s", folder,
-                       strerror(errno));
+        int code = tw_fail(err, TW_E_NOSPACE, "cannot create the temporary folder %.200s: %s",
+                           folder, strerror(errno));
+        ui_guard(NULL, NULL, NULL);
+        return code;
     }
     snprintf(path, sizeof path, "%s/model.twb", folder);
     int code = compile(model, path, folder, r, out, err);
