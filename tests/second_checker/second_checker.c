@@ -91,8 +91,7 @@ static void check_pinned(struct second *c, const struct tw_buffer *b, const stru
     struct tw_window w = tw_buffer_window(t, b), x;
     uint64_t unit = t->packing == TW_PACK_PANEL16 ? 32 : tw_dtype_block_bytes(t->dtype);
     bool state = t->role == TW_ROLE_STATE;
-    NEED(4, b->kind == TW_BUF_RESIDENT && b->pages == t->bind_count);
-    NEED(4, b->dtype == t->dtype || (b->dtype == TW_DT_U8 && t->packing == TW_PACK_PANEL16));
+    NEED(4, b->kind == TW_BUF_RESIDENT && b->pages == t->bind_count && b->dtype == t->dtype);
     NEED(4, b->window_rows || !(b->window_first || b->window_stride || b->window_row_bytes));
     NEED(4, tw_window_inside(&w, t->bytes));
     NEED(4, b->page_bytes == (tw_window_bytes(&w) + 63) / 64 * 64);
@@ -187,17 +186,16 @@ bool second_share(const struct tw_buffer *a, const struct tw_buffer *b) {
  * them holds a tensor and one engine uses both; what keeps a Param or State shares bytes with
  * buffers that no op names. */
 static void check_uses(struct second *c, const struct tw_buffer *a) {
-    const struct uses *u = &c->uses[c->index], *v = c->uses, *x = second_life(c, c->index);
+    const struct uses *u = &c->uses[c->index], *v = c->uses;
     NEED(10, !u->weights || !u->unaligned);
     for (const struct tw_buffer *b = c->p->buffers; b < a; b++, v++) {
-        const struct uses *y = second_life(c, (uint32_t)(v - c->uses));
         bool keeps = tw_buffer_pinned(c->p, a), other = tw_buffer_pinned(c->p, b);
         bool one = (u->stream == v->stream || !u->stream || !v->stream) &&
                    u->stream != SECOND_MANY && v->stream != SECOND_MANY && a->tensor == TW_NONE &&
                    b->tensor == TW_NONE;
         NEED(26, !second_share(a, b) ||
                      (keeps || other ? keeps != other && (keeps ? v : u)->stream == 0
-                                     : one || x->first >= y->end || y->first >= x->end));
+                                     : one || u->first >= v->end || v->first >= u->end));
     }
 }
 

@@ -100,7 +100,7 @@ struct region {
     uint32_t clock;
 };
 /* Of a buffer: the stream (plus 1) that uses it, or SECOND_MANY; its section, and those that name
- * it or a sibling; whether it is filled at odd places, and read by a matmul as weights. */
+ * it; whether it is filled at odd places, and read by a matmul as weights. */
 struct uses {
     uint32_t stream, section, first, end;
     uint8_t unaligned, weights;
@@ -172,8 +172,6 @@ uint32_t second_semaphore(const struct second *c);
 /* The word of a semaphore on a site, the engine's end of a FIFO; NULL: there is none. */
 struct word *second_word(const struct second *c, uint32_t semaphore, uint32_t site);
 struct fifo_end *second_end(const struct second *c, const struct engine *e, uint32_t buffer);
-/* Of a set of siblings that hold a tensor, the first stands for all. */
-struct uses *second_life(const struct second *c, uint32_t buffer);
 /* The extent of the op's n-th region, with so many rows. */
 struct tw_extent second_extent(const struct second *c, uint32_t n, uint64_t rows);
 /* Whether for all values of the open loops, up to their maxima, size bytes are below the limit. */

@@ -16,12 +16,6 @@ uint32_t second_semaphore(const struct second *c) {
     return c->op.n_operands && o->kind == TW_KIND_SEMAPHORE ? o->id : TW_NONE;
 }
 
-struct uses *second_life(const struct second *c, uint32_t buffer) {
-    const struct tw_buffer *b = &c->p->buffers[buffer];
-    bool own = b->tensor == TW_NONE || b->sibling_base == TW_NONE;
-    return &c->uses[own ? buffer : b->sibling_base];
-}
-
 struct tw_extent second_extent(const struct second *c, uint32_t n, uint64_t rows) {
     const struct tw_operand *x = tw_op_region(&c->op, 0), *o = tw_op_region(&c->op, n);
     uint32_t x_dtype = c->op.code == TW_OP_MATMUL ? c->p->buffers[x->id].dtype : 0;
@@ -54,12 +48,12 @@ static uint64_t affine(struct second *c, const struct tw_affine *a) {
 
 static void use(struct second *c, uint32_t buffer, bool by_many) {
     bool holds = c->p->buffers[buffer].tensor != TW_NONE;
-    struct uses *u = &c->uses[buffer], *life = second_life(c, buffer);
+    struct uses *u = &c->uses[buffer];
     uint32_t user = by_many ? SECOND_MANY : c->e->number + 1, section = c->e->section;
     NEED(26, holds || u->section == section);
     u->stream = u->stream == 0 || u->stream == user ? user : SECOND_MANY;
-    life->first = life->end == 0 || section < life->first ? section : life->first;
-    life->end = section < life->end ? life->end : section + 1;
+    u->first = u->end == 0 || section < u->first ? section : u->first;
+    u->end = section < u->end ? u->end : section + 1;
 }
 
 /* Data for other sites: a multicast names all siblings. */
