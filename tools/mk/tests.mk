@@ -1,15 +1,35 @@
 # Unit tests: every tests/**/*_test.c is one program; fuzz targets: every tests/fuzz/fuzz_*.c; benchmarks: every
 # tests/bench/*_bench.c.
 
-# What the tests may link besides the library: the command's code (for its parts) and tests/support.
+# What the tests may link besides the library: tests/support, and the command's code (for its parts).
+SUPPORT_ARCHIVE := $(OBJ)/support.a
 TEST_ARCHIVE := $(OBJ)/tests.a
+
+$(SUPPORT_ARCHIVE): $(TEST_SUPPORT_OBJS) $(BUILD)/sources
+	$(call archive,$(TEST_SUPPORT_OBJS))
 
 $(TEST_ARCHIVE): $(TOOL_OBJS) $(TEST_SUPPORT_OBJS) $(BUILD)/sources
 	$(call archive,$(TOOL_OBJS) $(TEST_SUPPORT_OBJS))
 
 $(OBJ)/tests/%.o: EXTRA_CFLAGS = $(TEST_CFLAGS)
 
-$(TEST_BINS) $(BENCH_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
+# The library and the command's code with all symbols visible: to link each test statically takes ten times as long, and
+# copies all of it as often.
+TEST_LIBRARY := $(BUILD)/libtests.so
+TEST_LIBRARY_OBJS := $(LIB_OBJS) $(filter-out $(OBJ)/tools/main.o,$(TOOL_OBJS))
+
+$(TEST_LIBRARY): $(TEST_LIBRARY_OBJS) $(BUILD)/sources
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared $(SANFLAGS) $(LDFLAGS) -o $@ $(TEST_LIBRARY_OBJS) $(TOOL_LIBS) $(ALL_LIBS)
+
+$(TEST_BINS): $(BUILD)/%: $(OBJ)/%.o $(SUPPORT_ARCHIVE) $(TEST_LIBRARY)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $< $(SUPPORT_ARCHIVE) $(TEST_LIBRARY) \
+		-Xlinker -rpath -Xlinker '$(abspath $(BUILD))' $(TEST_LIBS) $(TOOL_LIBS) $(ALL_LIBS)
+
+# What is measured is linked as it is shipped.
+$(BENCH_BINS): $(BUILD)/%: $(OBJ)/%.o $(TEST_ARCHIVE) $(STATIC_LIB)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SANFLAGS) $(LDFLAGS) -o $@ $< $(TEST_ARCHIVE) $(STATIC_LIB) $(TEST_LIBS) $(TOOL_LIBS) $(ALL_LIBS)
