@@ -144,10 +144,10 @@ int tw_compile_key(const char *model_path, const struct tw_compile_options *opti
     if (rc) {
         return rc;
     }
-    uint32_t numbers[] = {c.options.n_ctx,          c.options.prefill_rows,
-                          c.options.all_logits,     c.graph.cache_dtype,
-                          c.options.top_k,          c.convert ? c.quant + 1u : 0,
-                          c.graph.float_activations};
+    uint32_t numbers[] = {c.options.n_ctx,           c.options.prefill_rows,
+                          c.options.all_logits,      c.graph.cache_dtype,
+                          c.options.top_k,           c.convert ? c.quant + 1u : 0,
+                          c.graph.float_activations, c.options.batch_rows};
     tw_hash_init(&h);
     tw_hash_update(&h, TW_VERSION TW_COMPILER_ID, sizeof TW_VERSION TW_COMPILER_ID);
     tw_hash_update(&h, c.target.hash, sizeof c.target.hash);

@@ -85,6 +85,10 @@ static int check_options(const struct compilation *c, tw_error *err) {
         return tw_fail(err, TW_E_USAGE, "a prefill step of %u rows is too large; the maximum is %u",
                        c->options.prefill_rows, MAX_PREFILL_ROWS);
     }
+    if (c->options.batch_rows > MAX_BATCH_ROWS) {
+        return tw_fail(err, TW_E_USAGE, "a batch of %u rows is too large; the maximum is %u",
+                       c->options.batch_rows, MAX_BATCH_ROWS);
+    }
     return 0;
 }
 
@@ -195,6 +199,7 @@ static int build_section(struct compilation *c, struct planned *p, uint32_t regi
     struct tw_section_config config = {.n_ctx = c->n_ctx,
                                        .n_positions = n_positions(c),
                                        .kv_pages = n_positions(c) / TW_KV_BLOCK,
+                                       .batch = p->batch,
                                        .index = region};
     set_window(c, &config);
     p->sections[region] = tw_cmem_alloc(&c->mem, sizeof **p->sections);
@@ -292,17 +297,45 @@ static int plan_score(struct compilation *c, tw_error *err) {
     if (!c->options.all_logits) {
         return 0;
     }
-    tw_graph_all_rows(&c->graph, &c->all_rows);
     c->score.graph = &c->all_rows;
     c->score_rows = c->prefill_rows < MAX_SCORE_ROWS ? c->prefill_rows : MAX_SCORE_ROWS;
     return plan_rows(c, &c->score, "score", false, &c->score_rows, err);
 }
 
+/* Each op that uses a page table through a row of it, of a cache's keys or values, is a use of its
+ * own for the device, which has room for so many. */
+static bool has_room_for_pages(const struct compilation *c, uint32_t rows) {
+    uint32_t states = 0;
+    for (uint32_t i = 0; i < c->graph.values.n; i++) {
+        states += c->graph.values.items[i].kind == TW_GV_STATE;
+    }
+    return states <= TW_MAX_PAGE_USES / 2 / rows; /* written and read */
+}
+
+/* The programs of 2, 4, ... rows of different sequences, as far as they fit. */
+static int plan_batches(struct compilation *c, tw_error *err) {
+    int rc = 0;
+    for (uint32_t rows = 2; rows < 2 * c->options.batch_rows && rc == 0; rows *= 2) {
+        struct planned *p = &c->batch[c->n_batches];
+        *p = (struct planned){.graph = &c->all_rows, .batch = true};
+        rc = has_room_for_pages(c, rows)
+                 ? plan_program(c, p, tw_cmem_printf(&c->mem, "decode.%u", rows), rows, err)
+                 : TW_E_PLACEMENT;
+        if (rc == 0) {
+            c->n_batches++;
+            c->batch_rows = rows;
+        }
+    }
+    return rc == TW_E_PLACEMENT ? 0 : rc;
+}
+
 int tw_pipeline_plan(struct compilation *c, tw_error *err) {
     c->decode.graph = &c->graph;
+    tw_graph_all_rows(&c->graph, &c->all_rows);
     int rc = plan_program(c, &c->decode, "decode", 1, err);
     rc = rc ? rc : plan_prefill(c, err);
     rc = rc ? rc : plan_score(c, err);
+    rc = rc ? rc : plan_batches(c, err);
     if (rc == 0 && err) {
         memset(err, 0, sizeof *err); /* attempts that did not fit do not count as a failure */
     }
@@ -353,6 +386,7 @@ static void fill_report(struct compilation *c, const struct tw_emit_totals *tota
     r->n_ctx = c->n_ctx;
     r->prefill_rows = c->prefill_rows;
     r->score_rows = c->score_rows;
+    r->batch_rows = c->batch_rows;
     r->n_params = totals->n_params;
     r->param_bytes = totals->param_bytes;
     r->state_bytes = totals->state_bytes;

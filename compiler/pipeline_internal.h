@@ -16,15 +16,20 @@
 #include "loader/target/target_open.h"
 #include "tilewright/compile.h"
 
+#include <stdbool.h>
+
 #define MAX_CTX (1u << 20)
 #define MAX_PREFILL_ROWS 128u
 #define MAX_SCORE_ROWS 32u /* each has room for its logits in every session */
-#define MAX_PROGRAMS 3u
+#define MAX_BATCH_ROWS 16u
+#define MAX_BATCHES 4u /* of 2, 4, 8 and 16 rows */
+#define MAX_PROGRAMS (3u + MAX_BATCHES)
 #define MAX_FINALISTS 4u
 
 /* One planned program with all its stages. */
 struct planned {
     const struct tw_graph *graph;
+    bool batch; /* each row is of a sequence of its own */
     struct tw_mid mid;
     struct tw_low *lows;          /* by region */
     struct tw_builder **sections; /* by region */
@@ -39,12 +44,13 @@ struct compilation {
     struct tw_cmem mem;
     struct tw_model model;
     struct tw_target target;
-    struct tw_graph graph, all_rows; /* all_rows: of the program "score" */
+    struct tw_graph graph, all_rows; /* all_rows: of the programs "score" and "decode.N" */
     struct tw_strpool strings;
     bool convert; /* weights, to `quant` */
     enum tw_dtype quant;
-    uint32_t n_ctx, prefill_rows, score_rows;
-    struct planned decode, prefill, score;
+    uint32_t n_ctx, prefill_rows, score_rows, batch_rows;
+    struct planned decode, prefill, score, batch[MAX_BATCHES];
+    uint32_t n_batches;
 };
 
 /* Fills `list` with the programs of a compilation, in the order of the bundle; returns how many
@@ -54,7 +60,11 @@ static inline uint32_t tw_pipeline_programs(struct compilation *c,
     list[0] = &c->decode;
     list[1] = &c->prefill;
     list[2] = &c->score;
-    return c->options.all_logits ? 3 : 2;
+    uint32_t n = c->options.all_logits ? 3 : 2;
+    for (uint32_t i = 0; i < c->n_batches; i++) {
+        list[n++] = &c->batch[i];
+    }
+    return n;
 }
 
 /* Begins a compilation: initialises *c, copies the caller's options, as many bytes of them as their

@@ -107,6 +107,11 @@ uint32_t tw_builder_add_tensor(struct tw_builder *u, const char *name,
 
 uint32_t tw_builder_trip(struct tw_builder *u, const char *name, const char *input, uint32_t div,
                          uint32_t max) {
+    return tw_builder_row_trip(u, name, input, 1, 0, div, max);
+}
+
+uint32_t tw_builder_row_trip(struct tw_builder *u, const char *name, const char *input,
+                             uint32_t rows, uint32_t element, uint32_t div, uint32_t max) {
     uint32_t at = tw_strpool_add(u->strings, name);
     for (uint32_t i = 0; i < u->trips.n; i++) {
         if (u->trips.items[i].name == at) {
@@ -115,16 +120,17 @@ uint32_t tw_builder_trip(struct tw_builder *u, const char *name, const char *inp
     }
     uint32_t tensor = tw_builder_tensor(u, input);
     if (tensor == TW_NONE) {
-        struct tw_tensor t = {.rows = 1,
+        struct tw_tensor t = {.rows = rows,
                               .cols = 1,
                               .dtype = TW_DT_I32,
                               .role = TW_ROLE_INPUT,
                               .bind_count = 1,
-                              .bytes = 4};
+                              .bytes = (uint64_t)rows * 4};
         tensor = tw_builder_add_tensor(u, input, &t, TW_NONE);
     }
     struct tw_trip *trip = TW_VEC_PUSH(u->mem, u->trips);
-    *trip = (struct tw_trip){.name = at, .input = tensor, .div = div, .max = max};
+    *trip =
+        (struct tw_trip){.name = at, .input = tensor, .element = element, .div = div, .max = max};
     return u->trips.n - 1;
 }
 

@@ -73,6 +73,9 @@ uint32_t tw_builder_add_tensor(struct tw_builder *u, const char *name,
                                const struct tw_tensor *record, uint32_t value);
 uint32_t tw_builder_trip(struct tw_builder *u, const char *name, const char *input, uint32_t div,
                          uint32_t max);
+/* the trip of one element of an Input of so many rows of one number */
+uint32_t tw_builder_row_trip(struct tw_builder *u, const char *name, const char *input,
+                             uint32_t rows, uint32_t element, uint32_t div, uint32_t max);
 /* the group of all sites of all chips */
 uint32_t tw_builder_all_sites(struct tw_builder *u);
 /* the group of all sites of a chip */

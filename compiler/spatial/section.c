@@ -70,7 +70,7 @@ uint32_t tw_section_tensor(struct tw_section_builder *b, tw_gvalue_id value) {
 
 uint32_t tw_section_logits(struct tw_section_builder *b) {
     const struct tw_gvalue *v = &b->graph->values.items[b->graph->logits];
-    const char *name = v->token_rows ? "scores" : "logits";
+    const char *name = v->token_rows && !b->config->batch ? "scores" : "logits";
     uint32_t id = tw_builder_tensor(b->u, name), rows = v->token_rows ? b->low->rows : 1;
     if (id != TW_NONE) {
         return id;
@@ -289,7 +289,8 @@ int tw_section_build(const struct tw_low *low, const struct tw_section_config *c
     /* Step by step over all sites, so that a step's loop ids and stages are adjacent. */
     uint32_t *at = tw_cmem_alloc(out->mem, low->n_sites * sizeof *at);
     for (uint32_t step = 0; step < low->region->steps.n; step++) {
-        b.step_loop = b.next_loop++;
+        b.step_loop = b.next_loop;
+        b.next_loop += config->batch ? low->rows : 1;
         int rc = emit_step(&b, step, at, 0, err);
         if (rc == 0) {
             rc = emit_step(&b, step, at, 1, err);

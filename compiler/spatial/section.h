@@ -11,6 +11,8 @@
 #include "compiler/low/low.h"
 #include "compiler/spatial/program_builder.h"
 
+#include <stdbool.h>
+
 /* Numbers that a section needs and its LowProgram does not have. */
 struct tw_section_config {
     uint32_t n_ctx; /* positions that may be fed */
@@ -25,6 +27,10 @@ struct tw_section_config {
      * "pages.window" have in common. The same numbers as n_ctx and n_positions, counted from there.
      * 0: such states keep all positions. */
     uint32_t window_ctx, window_positions;
+    /* Each row of a step is a token of any sequence at any position, and has its own element of the
+     * Inputs (struct tw_program describes them); needs kv_pages and a graph that tw_graph_all_rows
+     * has made. Else the rows are consecutive tokens of one sequence. */
+    bool batch;
     uint32_t index; /* of the section in its program; makes loop ids unique */
 };
 

@@ -54,12 +54,13 @@ static inline struct tw_affine instance(const struct tw_gvalue *v) {
     return v->instances > 1 ? tw_affine_plus(at(0), TW_VAR_INSTANCE, 1) : at(0);
 }
 
-/* Returns the number of rows of a value: with token rows the trip "rows", or 1 if the program's
- * steps have one token; else 1. */
+/* Returns the number of rows of a value: with token rows all those of a batch, the trip "rows", or 1
+ * if the program's steps have one token; else 1. */
 static inline struct tw_count count_rows(struct tw_section_builder *b, int token_rows) {
     uint32_t max = token_rows ? b->low->rows : 1;
-    return max > 1 ? tw_count_of(tw_builder_trip(b->u, "rows", "rows", 1, b->low->rows), max)
-                   : tw_count_const(max);
+    return max > 1 && !b->config->batch
+               ? tw_count_of(tw_builder_trip(b->u, "rows", "rows", 1, b->low->rows), max)
+               : tw_count_const(max);
 }
 
 static inline void add_load_stage(struct site_call *x) {
@@ -88,10 +89,36 @@ static inline void emit_end(const struct site_call *x, enum tw_engine e, uint32_
     tw_builder_end(x->u, x->site, e, stage);
 }
 
-/* The position of the first row. */
-static inline struct tw_count positions(const struct site_call *x) {
-    uint32_t max = x->b->config->n_ctx - 1;
-    return tw_count_of(tw_builder_trip(x->u, "pos", "pos", 1, max), max);
+/* Positions are those of all rows, which follow that of the first one; in a batch each row has its
+ * own, so that what uses them is emitted row by row. */
+static inline uint32_t separate_rows(const struct site_call *x) {
+    return x->b->config->batch ? x->b->low->rows : 1;
+}
+
+/* The rows of an op that is emitted for each of separate_rows(). */
+static inline struct tw_count rows_of_one(const struct site_call *x) {
+    return x->b->config->batch ? tw_count_const(1) : x->rows;
+}
+
+/* The number of a separate row, from the Input: its element, or the only one. */
+static inline struct tw_count row_count(const struct site_call *x, const char *name,
+                                        const char *input, uint32_t row, uint32_t div,
+                                        uint32_t max) {
+    if (x->b->config->batch) {
+        name = tw_cmem_printf(x->u->mem, "%s.%u", name, row);
+    }
+    return tw_count_of(tw_builder_row_trip(x->u, name, input, separate_rows(x), row, div, max),
+                       max);
+}
+
+static inline struct tw_count position(const struct site_call *x, uint32_t row) {
+    return row_count(x, "pos", "pos", row, 1, x->b->config->n_ctx - 1);
+}
+
+/* A place in the first row, moved to that of a separate row. */
+static inline struct tw_buffer_at in_row(struct tw_buffer_at place, uint32_t stride, uint32_t row) {
+    place.offset.base += (uint64_t)stride * row;
+    return place;
 }
 
 /* Reserves a page for a value that leaves through STORE before MATH writes it. In-place ops find it

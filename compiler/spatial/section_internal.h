@@ -19,7 +19,7 @@ struct tw_section_builder {
     uint32_t *cache_sem;        /* step of an attention -> semaphore that the cache writes raise */
     TW_VEC(uint32_t) attention; /* attention calls of the region */
     uint32_t *cache_writes;     /* [step * sites + site] -> appends that the attention waits for */
-    uint32_t next_loop, step_loop;
+    uint32_t next_loop, step_loop; /* of a batch: that of row r is step_loop + r */
 };
 
 /* Return ids in the section; tensors are created at the first request. The buffer is the one of a

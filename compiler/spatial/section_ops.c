@@ -138,12 +138,15 @@ static void emit_layer_norm(struct site_call *x) {
     tw_builder_pop(x->u, x->site, MATH, x->math, fifo, 2);
 }
 
+/* The first op makes all rows, so that they count as written; each of the others replaces one. */
 static void emit_rope_table(struct site_call *x) {
     struct vector frequencies = load_whole_vector(x, 1);
-    tw_builder_rope_table(x->u, x->site, MATH, x->math,
-                          tw_in_buffer(frequencies.buffer, frequencies.at),
-                          tw_in_buffer(buffer(x, x->c->out), at(0)), storage(x, x->c->out)->stride,
-                          x->c->cols / 2, positions(x), x->rows);
+    uint32_t stride = storage(x, x->c->out)->stride;
+    for (uint32_t r = 0; r < separate_rows(x); r++) {
+        tw_builder_rope_table(x->u, x->site, MATH, x->math, in_vector(&frequencies),
+                              in_row(tw_in_buffer(buffer(x, x->c->out), at(0)), stride, r), stride,
+                              x->c->cols / 2, position(x, r), r ? rows_of_one(x) : x->rows);
+    }
     release_vector(x, &frequencies);
 }
 
@@ -210,10 +213,17 @@ static void emit_bias(struct site_call *x) {
 static void emit_pos_scale(struct site_call *x) {
     const struct tw_call *c = x->c;
     struct vector factors = load_whole_vector(x, 1);
-    tw_builder_pos_scale(x->u, x->site, MATH, x->math, columns(x, c->in[0]),
-                         storage(x, c->in[0])->stride, in_vector(&factors), columns(x, c->out),
-                         storage(x, c->out)->stride, c->cols, value(x, 1)->cols, x->op->period,
-                         positions(x), x->rows);
+    uint32_t from = storage(x, c->in[0])->stride, to = storage(x, c->out)->stride;
+    if (x->b->config->batch) { /* so that all rows count as written */
+        tw_builder_copy(x->u, x->site, MATH, x->math, columns(x, c->in[0]), from,
+                        columns(x, c->out), to, c->cols * 4, x->rows);
+    }
+    for (uint32_t r = 0; r < separate_rows(x); r++) {
+        tw_builder_pos_scale(x->u, x->site, MATH, x->math, in_row(columns(x, c->in[0]), from, r),
+                             from, in_vector(&factors), in_row(columns(x, c->out), to, r), to,
+                             c->cols, value(x, 1)->cols, x->op->period, position(x, r),
+                             rows_of_one(x));
+    }
     release_vector(x, &factors);
 }
 

@@ -19,17 +19,21 @@ static const struct tw_tensor *find_tensor(const struct tw_program *p, const cha
     return NULL;
 }
 
-/* Finds a program "prefill" or "prefill.64": the name, or the name and a dot. Returns -1 if there
- * is none. */
+/* Finds the program of that name, or, of "prefill", one like "prefill.64": the name and a dot.
+ * Returns -1 if there is none. */
 static int find_program(const struct tw_bundle *b, const char *prefix) {
     size_t n = strlen(prefix);
+    int found = -1;
     for (uint32_t i = 0; i < b->n_programs; i++) {
         const char *name = b->programs[i].name;
-        if (strncmp(name, prefix, n) == 0 && (name[n] == 0 || name[n] == '.')) {
+        if (strcmp(name, prefix) == 0) {
             return (int)i;
         }
+        if (found < 0 && strncmp(name, prefix, n) == 0 && name[n] == '.') {
+            found = (int)i;
+        }
     }
-    return -1;
+    return found;
 }
 
 /* Finds an input or output and checks role, type and size (at least `bytes`), and that it has one

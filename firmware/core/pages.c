@@ -164,7 +164,19 @@ int tw_pages_look_up(const struct tw_program *program, uint8_t *const *inputs, u
     return 0;
 }
 
-static int check_element(const struct check *c, const struct tw_page_use *use, uint64_t element) {
+/* The rows of a table may be of one sequence: then elements of one column name one page, and writes
+ * through them are of different positions. */
+static bool may_share(const struct check *c, const struct tw_page_owner *owner,
+                      const struct tw_page_use *use, uint64_t element, uint64_t positions) {
+    uint64_t cols = c->program->tensors[use->table].cols;
+    return owner->table == use->table &&
+           (owner->element == element ||
+            (owner->element % cols == element % cols && !(owner->positions & positions)));
+}
+
+/* `positions`: those that the use writes, as in struct tw_page_owner; 0: it reads. */
+static int check_element(const struct check *c, const struct tw_page_use *use, uint64_t element,
+                         uint64_t positions) {
     uint32_t page = 0;
     int rc =
         tw_pages_look_up(c->program, c->inputs, use->tensor, use->table, element, &page, c->fault);
@@ -174,10 +186,11 @@ static int check_element(const struct check *c, const struct tw_page_use *use, u
         return rc;
     }
     bool owned = owner->step == c->pages->step;
-    if (owned && (owner->table != use->table || owner->element != element)) {
+    if (owned && !may_share(c, owner, use, element, positions)) {
         return refuse(c->fault, "PageShared", use->table, element, page, owner->element);
     }
-    if (use->writes) {
+    if (positions) {
+        owner->positions = positions | (owned ? owner->positions : 0);
         owner->step = c->pages->step;
         owner->table = use->table;
         owner->element = element;
@@ -185,17 +198,25 @@ static int check_element(const struct check *c, const struct tw_page_use *use, u
     return 0;
 }
 
+/* Returns the positions of page `block` of a sequence that are among pos .. end - 1, one bit
+ * each. */
+static uint64_t positions_of(uint64_t block, uint64_t pos, uint64_t end) {
+    uint64_t at = block * TW_KV_BLOCK, from = pos > at ? pos - at : 0,
+             n = (end - at < TW_KV_BLOCK ? end - at : TW_KV_BLOCK) - from;
+    return (n < 64 ? ((uint64_t)1 << n) - 1 : UINT64_MAX) << from;
+}
+
 /* Checks the elements from `element` on that the positions of a cache write need: they are in one
  * row of the table. */
 static int check_positions(const struct check *c, const struct tw_page_use *use, uint64_t element,
                            uint32_t pos, uint32_t rows) {
     uint64_t cols = c->program->tensors[use->table].cols, first = pos / TW_KV_BLOCK,
-             last = ((uint64_t)pos + rows - 1) / TW_KV_BLOCK, column = element % cols;
+             end = (uint64_t)pos + rows, last = (end - 1) / TW_KV_BLOCK, column = element % cols;
     int rc = column + last < cols ? 0
                                   : refuse(c->fault, "PageOutOfRange", use->table, element + last,
                                            column + last, cols);
     for (uint64_t i = first; i <= last && rc == 0; i++) {
-        rc = check_element(c, use, element + i);
+        rc = check_element(c, use, element + i, positions_of(i, pos, end));
     }
     return rc;
 }
@@ -218,7 +239,7 @@ static int check_use(const struct check *c, const struct tw_page_use *use) {
     uint64_t element = use->base;
     while (runs) {
         int rc = use->is_cache ? check_positions(c, use, element, pos, rows)
-                               : check_element(c, use, element);
+                               : check_element(c, use, element, use->writes ? UINT64_MAX : 0);
         if (rc != 0) {
             return rc;
         }

@@ -8,10 +8,6 @@
 
 #include "firmware/core/bind.h"
 
-/* Maximum number of different uses of tables in one program; ops that use the same elements of the
- * same tensor, such as those of all layers and heads, are one use. */
-#define TW_MAX_PAGE_USES 1024u
-
 /* The kernel argument with which a KEY_WRITE or VALUE_WRITE finds its pages (kernels.h). */
 #define TW_PAGES_ARG TW_KEY_WRITE_REGION_COUNT
 
@@ -33,10 +29,12 @@ struct tw_page_use {
     uint32_t site, engine, op_index, opcode, stage;
 };
 
-/* Who has a page of a tensor in the current step: the element of a table that a write uses. */
+/* Who has a page of a tensor in the current step: the last element of a table that a write uses,
+ * and which of the page's positions the writes of all its elements use: bit i is position i; all,
+ * in pages of rows. */
 struct tw_page_owner {
     uint32_t step, table;
-    uint64_t element;
+    uint64_t element, positions;
 };
 
 struct tw_pages {
@@ -58,9 +56,9 @@ int tw_pages_find(const struct tw_machine_config *config, struct tw_pages *pages
 /* Checks the elements that the coming step uses against the latched tables. Faults, with the place
  * of an op that uses the element: PageOutOfRange (have: the page number, need: the number of pages;
  * or the element does not exist in its row of the table: have: its place there, need: the row's
- * length) and PageShared (two elements, of which a write uses one, name one page of a tensor: have:
- * the page, need: the other element). Linear in the elements used; changes nothing but the owners.
- */
+ * length) and PageShared (two elements, of which a write uses one, name one page of a tensor, and
+ * are not in one column of one table, or writes of both use one position: have: the page, need: the
+ * other element). Linear in the elements used; changes nothing but the owners. */
 int tw_pages_check(const struct tw_program *program, struct tw_pages *pages, uint8_t *const *inputs,
                    const uint32_t *trips, struct tw_fault *fault);
 

@@ -56,6 +56,10 @@ struct tw_compile_options {
      * unpacked; slower and closer to exact arithmetic. "q8" or NULL: they are quantised to 8 bits
      * in blocks as long as the weights', and sums of a block are exact integers. */
     const char *activations;
+    /* 2..16, rounded up to a power of two: the bundle also has the programs "decode.2", "decode.4"
+     * and so on up to it, as far as they fit, whose rows are tokens of any sequences at any
+     * positions (struct tw_program); 0 or 1: it has none */
+    uint32_t batch_rows;
 };
 
 struct tw_compile_report {
@@ -67,6 +71,7 @@ struct tw_compile_report {
     uint64_t decode_cycles, prefill_cycles; /* predicted, per step */
     double decode_tok_s, prefill_tok_s;     /* predicted tokens per second at the target's clock */
     uint32_t score_rows; /* tokens per step with all logits; 0: no such program */
+    uint32_t batch_rows; /* of the largest program "decode.N"; 0: there is none */
 };
 
 /* Compiles a model (a GGUF file, any part of a split one, a folder with config.json and

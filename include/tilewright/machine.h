@@ -422,6 +422,10 @@ static inline int64_t tw_trip_result(const struct tw_trip *t, int32_t x) {
     return n > 0 ? (n - 1) / div + 1 : -(-n / div);
 }
 
+/* Maximum number of different uses of page tables in one program; ops that use the same elements
+ * for the same tensor, such as those of all layers and heads, are one use. */
+#define TW_MAX_PAGE_USES 1024u
+
 enum tw_stage_kind {
     TW_STAGE_LOAD = 0,
     TW_STAGE_STORE = 1,
@@ -476,12 +480,31 @@ struct tw_place {
     uint32_t site, engine, op_index, opcode;
 };
 
-/* A program, as tables of records. All pointers belong to the creator of the view (the compiler's
- * arena, the loader's bundle, the firmware's memory) and stay constant while it is in use. Streams
- * are sorted by (site, engine) and there are n_sites * TW_ENGINE_COUNT of them, empty ones
- * included: stream index = site * TW_ENGINE_COUNT + engine. */
+/* A program, as tables of records: a step of a decoder. The Inputs that it has, all i32, say what
+ * the step is:
+ *
+ *   decode             the token ids[0] of one sequence, at position pos; end is pos + 1
+ *   prefill.N score.N  the tokens ids[0 .. rows - 1] from position pos on; end is pos + rows
+ *   decode.N           a batch of N rows: row r is the token ids[r] at position pos[r], end[r] is
+ *                      pos[r] + 1, and rows[r] is 1. Rows are of any sequences at any positions,
+ *                      also several of one sequence, each at another position. A row that is not
+ *                      used has rows[r] = 0, end[r] = 0, and any ids[r] and pos[r] that a used one
+ *                      might have: it writes no state and has logits without meaning.
+ *
+ * pages[i] is the page of the State of positions 64 * i and following; in a batch row r has
+ * pages[r * cols + i], where cols are the columns of the table, and rows of one sequence have equal
+ * pages. States of windows have pos.window, end.window and pages.window, which are counted from an
+ * origin. A row sees all positions of its sequence up to its own, those that other rows of the step
+ * write included. The Output `logits` has the logits of the last token, of a batch those of row r
+ * in its row r; `scores` has those of all tokens of score.N. A row's logits do not depend on the
+ * program that computes it, nor on the rows beside it.
+ *
+ * All pointers belong to the creator of the view (the compiler's arena, the loader's bundle, the
+ * firmware's memory) and stay constant while it is in use. Streams are sorted by (site, engine) and
+ * there are n_sites * TW_ENGINE_COUNT of them, empty ones included: stream index = site *
+ * TW_ENGINE_COUNT + engine. */
 struct tw_program {
-    const char *name;    /* "decode", "prefill.64" */
+    const char *name;    /* "decode", "prefill.64", "decode.8" */
     const char *strings; /* string table: NUL-terminated strings, offset 0 is "" */
     uint32_t strings_bytes;
     uint32_t rows; /* maximum number of tokens per step */

@@ -281,6 +281,19 @@ static inline struct tw_tensor_at tw_in_page(struct tw_tensor_at at, uint32_t ta
     return at;
 }
 
+/* Returns an element of a table as its place in its row, which is `cols` elements long: terms that
+ * step by whole rows choose the row. */
+static inline struct tw_affine tw_in_row(const struct tw_affine *element, uint32_t cols) {
+    struct tw_affine in_row = tw_affine_const(element->base % cols);
+    for (uint32_t i = 0; i < element->n_terms; i++) {
+        uint64_t step = element->term[i].step;
+        if ((step >> 63 ? 0 - step : step) % cols != 0) {
+            in_row = tw_affine_plus(in_row, element->term[i].var, step);
+        }
+    }
+    return in_row;
+}
+
 /* As often as the trip says, at most max. */
 static inline struct tw_count tw_count_of(uint32_t trip, uint32_t max) {
     struct tw_count count = {trip, max};

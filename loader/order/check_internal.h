@@ -54,8 +54,8 @@ struct tw_ck_access {
     bool constant;     /* the instance has no terms */
     bool write;
     uint32_t at; /* its op's index in the stream */
-    /* elements of the table that name its pages, over all iterations: first to last; no table:
-     * TW_NONE */
+    /* columns of the table whose elements name its pages, over all iterations: first to last; no
+     * table: TW_NONE */
     uint32_t table, first, last;
 };
 /* Accesses of one kind of one stream, by ascending number; all of them are in columns [lo, hi). */

@@ -73,14 +73,27 @@ static bool same_rows(const struct tw_ck_span *s, const struct tw_ck_rect *r) {
                                   : s->trip == TW_NONE && r->max == 1;
 }
 
-/* Returns true if a run of bytes without gaps holds the rectangle, gaps and all. */
+/* Returns true if a run of bytes without gaps, which a constant number of rows may be, holds the
+ * rectangle, gaps and all. */
 static bool holds_whole(const struct tw_ck_span *s, const struct tw_ck_rect *r) {
-    return s->stride == 0 && s->trip == TW_NONE && s->max == 1 && s->lo <= r->lo &&
-           tw_ck_rect_end(r) <= s->hi;
+    return s->trip == TW_NONE && s->max > 0 && (s->max == 1 || s->stride <= s->hi - s->lo) &&
+           s->lo <= r->lo && tw_ck_rect_end(r) <= s->hi + s->stride * (s->max - 1);
+}
+
+/* Returns true if the rectangle is some of a constant number of rows: one, or several as far
+ * apart. */
+static bool holds_some(const struct tw_ck_span *s, const struct tw_ck_rect *r) {
+    if (s->trip != TW_NONE || r->trip != TW_NONE || s->stride == 0 || r->lo < s->lo ||
+        (r->stride != s->stride && r->max != 1)) {
+        return false;
+    }
+    uint64_t at = r->lo - s->lo;
+    return at / s->stride + r->max <= s->max &&
+           tw_range_ok(at % s->stride, r->row_bytes, s->hi - s->lo);
 }
 
 static bool covers(const struct tw_ck_span *s, const struct tw_ck_rect *r) {
-    return holds_whole(s, r) ||
+    return holds_whole(s, r) || holds_some(s, r) ||
            (same_rows(s, r) && s->lo <= r->lo && r->lo + r->row_bytes <= s->hi);
 }
 
@@ -435,11 +448,11 @@ static uint64_t instance_key(const struct tw_affine *a) {
     return key;
 }
 
-/* Stores which elements of its table an access may use; the verifier has checked that they
- * exist. */
-static void find_elements(const struct tw_checker *c, const struct tw_operand *o,
-                          struct tw_ck_access *access) {
-    struct tw_ck_rect one = {0, 1, 0, TW_NONE, 1, true}, all = widen(c, one, &o->element);
+/* Stores which columns of its table an access may use; the verifier has checked that they exist. */
+static void find_columns(const struct tw_checker *c, const struct tw_operand *o,
+                         struct tw_ck_access *access) {
+    struct tw_affine in_row = tw_in_row(&o->element, c->p->tensors[o->table].cols);
+    struct tw_ck_rect one = {0, 1, 0, TW_NONE, 1, true}, all = widen(c, one, &in_row);
     uint64_t more = 0;
     if (c->op.code == TW_OP_KEY_WRITE || c->op.code == TW_OP_VALUE_WRITE) {
         const struct tw_operand *op = c->op.operand;
@@ -492,7 +505,7 @@ static int touch_tensor(struct tw_checker *c, struct region *r) {
     access.instance = instance_key(r->instance);
     access.constant = r->instance->n_terms == 0;
     if (r->operand->paged) {
-        find_elements(c, r->operand, &access);
+        find_columns(c, r->operand, &access);
     }
     return tw_ck_log_access(c, &c->tensor_log[r->id], false, &access,
                             tw_program_string(c->p, t->name));

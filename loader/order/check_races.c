@@ -83,8 +83,8 @@ static int report_race(struct tw_checker *c, uint32_t stream, const struct tw_ck
 }
 
 /* Returns true if two accesses, of which one writes, are in different pages because they use
- * different elements of page tables: the device refuses a step in which two elements name the same
- * page of a tensor and a write uses one of them. */
+ * different columns of page tables: the device refuses a step in which elements of two columns name
+ * the same page of a tensor and a write uses one of them. */
 static bool in_other_pages(const struct tw_ck_access *a, const struct tw_ck_access *b) {
     return a->table != TW_NONE && b->table != TW_NONE &&
            (a->table != b->table || a->last < b->first || b->last < a->first);

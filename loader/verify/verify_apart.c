@@ -116,19 +116,21 @@ static int check_pair(struct tw_verifier *v, const struct tw_vf_data *d, uint32_
     return ok ? 0 : fail_pair(v, d, a, b);
 }
 
-/* Returns true if the elements of page tables that name the pages of two regions are never the same
- * one. */
-static bool other_elements(const struct tw_verifier *v, const struct tw_operand *a,
-                           const struct tw_operand *b) {
+/* Returns true if the elements of page tables that name the pages of two regions are never in one
+ * column of one table. */
+static bool other_columns(const struct tw_verifier *v, const struct tw_operand *a,
+                          const struct tw_operand *b) {
     uint64_t lo_a, hi_a, lo_b, hi_b;
     if (a->table != b->table) {
         return true;
     }
-    if (same_terms(&a->element, &b->element)) {
-        return a->element.base != b->element.base;
+    uint32_t cols = v->program->tensors[a->table].cols;
+    struct tw_affine x = tw_in_row(&a->element, cols), y = tw_in_row(&b->element, cols);
+    if (same_terms(&x, &y)) {
+        return x.base != y.base;
     }
-    tw_vf_range(v, &a->element, &lo_a, &hi_a);
-    tw_vf_range(v, &b->element, &lo_b, &hi_b);
+    tw_vf_range(v, &x, &lo_a, &hi_a);
+    tw_vf_range(v, &y, &lo_b, &hi_b);
     return hi_a < lo_b || hi_b < lo_a;
 }
 
@@ -152,14 +154,15 @@ static bool to_first_page(const struct tw_verifier *v, struct tw_vf_data *d, uin
     return tw_range_ok(d->hi[n], tw_extent_span(d->extent[n]), page);
 }
 
-/* Two regions of one instance, of which a page table names the page of one at least. Different
- * elements name different pages where one is written (PageShared); otherwise it may be any page. */
+/* Two regions of one instance, of which a page table names the page of one at least. Elements of
+ * different columns name different pages where one is written (PageShared); otherwise it may be any
+ * page. */
 static bool pages_apart(const struct tw_verifier *v, const struct tw_vf_data *d, uint32_t a,
                         uint32_t b) {
     struct tw_vf_data first = *d;
     struct tw_operand copy[2];
     if (d->region[a]->paged && d->region[b]->paged &&
-        other_elements(v, d->region[a], d->region[b])) {
+        other_columns(v, d->region[a], d->region[b])) {
         return true;
     }
     return to_first_page(v, &first, a, &copy[0]) && to_first_page(v, &first, b, &copy[1]) &&

@@ -180,19 +180,12 @@ static int check_role(struct tw_verifier *v, const struct tw_vf_data *d, uint32_
     return 0;
 }
 
-/* Checks which elements of a table an op uses: they exist and are in one row, that of a sequence.
- * Terms that step by whole rows choose the row. */
+/* Checks which elements of a table an op uses: they exist and are in one row. */
 static int check_elements(struct tw_verifier *v, const struct tw_vf_data *d, uint32_t n,
                           const struct tw_tensor *table) {
     const struct tw_affine *a = &d->region[n]->element;
-    struct tw_affine in_row = tw_affine_const(a->base % table->cols);
+    struct tw_affine in_row = tw_in_row(a, table->cols);
     uint64_t more = 0, lo, hi, end;
-    for (uint32_t i = 0; i < a->n_terms; i++) {
-        uint64_t step = a->term[i].step;
-        if ((is_negative(step) ? 0 - step : step) % table->cols != 0) {
-            in_row = tw_affine_plus(in_row, a->term[i].var, step);
-        }
-    }
     if (v->op.code == TW_OP_KEY_WRITE || v->op.code == TW_OP_VALUE_WRITE) {
         more = (v->op.operand[TW_KEY_WRITE_pos].max + d->rows - 1) / TW_KV_BLOCK;
     }

@@ -72,7 +72,7 @@ static void write_bytes(struct second *c, const struct region *x) {
 /* ---- races ---- */
 
 /* Whether two regions share a byte, with the step's rows or the most. Pages that tables name may be
- * any, but different elements name different ones: regions of them are compared at their places in
+ * any, but different columns name different ones: regions of them are compared at their places in
  * a page. */
 static bool meet(const struct second *c, const struct region *a, const struct region *b, int most) {
     uint32_t tensor = a->object - c->p->n_buffers;
@@ -195,6 +195,9 @@ static void in_tensor(struct second *c, const struct tw_operand *o, struct regio
     x->lo = x->instance * t->bytes + tw_affine_value(&o->offset, c->e->vars);
     x->table = o->paged ? o->table + 1 : 0;
     x->first = x->last = (uint32_t)tw_affine_value(&o->element, c->e->vars);
+    if (o->paged) {
+        x->first = x->last = x->first % c->p->tensors[o->table].cols;
+    }
     if (pos) {
         x->first += pos->id == TW_NONE ? pos->max / TW_KV_BLOCK : 0;
         x->last += (uint32_t)(((uint64_t)pos->max + pos[1].max - 1) / TW_KV_BLOCK);

@@ -88,7 +88,7 @@ struct cell {
     uint8_t depth;
 };
 /* The bytes of an op in a buffer, or in tensor object - n_buffers: with the step's rows and the
- * greatest number; the trip (plus 1) that counts rows; the table (plus 1) and elements that name
+ * greatest number; the trip (plus 1) that counts rows; the table (plus 1) and columns that name
  * the page; whether a loop moves it. As an access, with its engine and clock. */
 struct region {
     uint32_t object, table, first, last;

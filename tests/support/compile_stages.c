@@ -64,12 +64,20 @@ int pipeline_program(struct pipeline *p, uint32_t rows, uint32_t rank, struct pi
     if (pipeline_budget(p, rows) == 0) {
         return tw_fail(err, TW_E_PLACEMENT, "pipeline: activations of %u rows do not fit", rows);
     }
-    int rc = tw_mid_plan(&p->graph, &p->target, rows, rank, &out->mid, &found, err);
+    out->graph = p->graph;
+    if (p->config.batch) {
+        tw_graph_all_rows(&p->graph, &out->graph);
+    }
+    int rc = tw_mid_plan(&out->graph, &p->target, rows, rank, &out->mid, &found, err);
     out->lows = tw_cmem_alloc(&p->mem, p->graph.regions.n * sizeof *out->lows);
     out->sections = tw_cmem_alloc(&p->mem, p->graph.regions.n * sizeof *out->sections);
     for (uint32_t r = 0; r < p->graph.regions.n && rc == 0; r++) {
         rc = build_section(p, out, r, err);
     }
-    const char *name = tw_cmem_printf(&p->mem, rows == 1 ? "decode" : "prefill.%u", rows);
+    const char *name = tw_cmem_printf(&p->mem,
+                                      p->config.batch ? "decode.%u"
+                                      : rows == 1     ? "decode"
+                                                      : "prefill.%u",
+                                      rows);
     return rc ? rc : tw_compose(out->sections, p->graph.regions.n, name, &out->program, err);
 }

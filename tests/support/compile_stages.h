@@ -16,12 +16,13 @@ struct pipeline {
     struct tw_strpool strings;
     struct tw_graph graph;
     struct tw_target target;
-    struct tw_section_config config;
+    struct tw_section_config config; /* batch: for programs decode.N */
 };
 
 /* Every stage of one program; arrays by region. */
 struct pipeline_program {
     uint32_t rows;
+    struct tw_graph graph; /* of the pipeline, with the logits of all rows in a batch */
     struct tw_mid mid;
     struct tw_low *lows;
     struct tw_builder **sections;

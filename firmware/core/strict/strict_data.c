@@ -29,6 +29,7 @@ struct access {
     const struct strict_engine *e;
     const struct tw_op *op;
     struct tw_fault *fault;
+    bool idle; /* the op has no rows in this step */
 };
 
 static int refuse(const struct access *a, bool write, uint32_t id, uint64_t have, uint64_t need) {
@@ -150,19 +151,22 @@ static bool is_cache_write(const struct tw_op *op) {
     return op->code == TW_OP_KEY_WRITE || op->code == TW_OP_VALUE_WRITE;
 }
 
-/* Moves a region into the page that its element names. A cache write finds its pages itself
- * (check_cache). */
+/* Moves a region into the page that its element names; an op without rows uses no page. A cache
+ * write finds its pages itself (check_cache). */
 static int page_region(const struct access *a, const struct tw_operand *o, uint64_t *offset,
                        struct region *r) {
     const struct tw_tensor *t = &a->s->config.program->tensors[o->id];
     uint64_t element = tw_affine_value(&o->element, a->e->vars), end,
              page_bytes = tw_tensor_page_bytes(t);
+    const uint8_t *numbers = a->s->inputs[o->table];
     uint32_t page = 0;
+    if (is_cache_write(a->op) || a->idle) {
+        r->pages = numbers ? (const int32_t *)(const void *)numbers + element : NULL;
+        return 0;
+    }
     int rc = tw_pages_look_up(a->s->config.program, a->s->inputs, o->id, o->table, element, &page,
                               a->fault);
-    if (rc != 0 || is_cache_write(a->op)) {
-        const uint8_t *numbers = a->s->inputs[o->table];
-        r->pages = rc == 0 ? (const int32_t *)(const void *)numbers + element : NULL;
+    if (rc != 0) {
         return rc;
     }
     if (!fits(*offset, r->extent, page_bytes, &end)) {
@@ -483,13 +487,14 @@ static int call(const struct access *a, const struct tw_kargs *k) {
 
 int tw_strict_data(struct tw_strict *s, const struct strict_engine *e, const struct tw_op *op,
                    struct tw_fault *fault) {
-    struct access a = {s, e, op, fault};
+    struct access a = {s, e, op, fault, false};
     struct region regions[TW_KARGS_REGIONS];
     struct tw_kargs k;
     uint32_t n = 0;
     int rc = 0;
     bind_values(&a, &k);
     bool idle = tw_op_rows(op) && k.rows == 0;
+    a.idle = idle;
     TW_ASSERT((int)TW_SEND_REGION_destination == (int)TW_MCAST_REGION_destination);
     for (; tw_op_region(op, n) && rc == 0; n++) {
         TW_ASSERT(n < TW_KARGS_REGIONS);
