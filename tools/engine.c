@@ -17,6 +17,7 @@ struct tw_compile_options engine_compile_options(const struct engine_options *o,
     struct tw_compile_options c = {.size = sizeof c,
                                    .n_ctx = (uint32_t)o->ctx,
                                    .prefill_rows = (uint32_t)o->rows,
+                                   .batch_rows = (uint32_t)o->batch,
                                    .host_sites = (uint32_t)o->sites,
                                    .target = o->target,
                                    .tokenizer = o->tokenizer,
@@ -35,6 +36,7 @@ struct tw_compile_options engine_compile_options(const struct engine_options *o,
 
 int engine_check_bundle(const struct engine_options *o, const char *path, tw_error *err) {
     const char *name = o->rows          ? "rows"
+                       : o->batch       ? "batch"
                        : o->sites       ? "sites"
                        : o->kv          ? "kv"
                        : o->quant       ? "quant"

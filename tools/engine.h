@@ -10,7 +10,7 @@
 
 struct engine_options {
     const char *target, *device, *mode, *isa, *tokenizer, *kv, *quant, *activations;
-    int64_t ctx, threads, chunk, rows, sites;
+    int64_t ctx, threads, chunk, rows, batch, sites;
     const char *logits; /* compile: "last" or "all" */
     int64_t lists;      /* compile: entries of the lists of the best logits; 0: none */
     bool fresh;
@@ -50,6 +50,14 @@ struct engine_options {
          1,                                                                                     \
          128,                                                                                   \
          "tokens per prefill step (as many as fit, at most 128)"},                              \
+        {OPT_I64,                                                                               \
+         0,                                                                                     \
+         "batch",                                                                               \
+         "N",                                                                                   \
+         ENGINE_OFFSET(type, batch),                                                            \
+         1,                                                                                     \
+         16,                                                                                    \
+         "have programs for steps of up to N tokens of different sequences (1: none)"},         \
         {OPT_I64,                                                                               \
          0,                                                                                     \
          "sites",                                                                               \

@@ -44,14 +44,14 @@ static const struct opt_verb verb = {
 static int report_json(const struct tw_compile_report *r, const char *out, double seconds,
                        tw_error *err) {
     json_t *o = json_pack(
-        "{s:o, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f}",
+        "{s:o, s:s, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f}",
         "bundle", text_json(out), "target", r->target, "sites", (int)r->n_sites, "n_ctx",
-        (int)r->n_ctx, "prefill_rows", (int)r->prefill_rows, "n_params", (json_int_t)r->n_params,
-        "param_bytes", (json_int_t)r->param_bytes, "state_bytes", (json_int_t)r->state_bytes,
-        "bundle_bytes", (json_int_t)r->bundle_bytes, "compile_s", seconds, "plan_s", r->plan_s,
-        "emit_s", r->emit_s, "predicted_decode_cycles", (json_int_t)r->decode_cycles,
-        "predicted_prefill_cycles", (json_int_t)r->prefill_cycles, "predicted_decode_tok_s",
-        r->decode_tok_s, "predicted_prefill_tok_s", r->prefill_tok_s);
+        (int)r->n_ctx, "prefill_rows", (int)r->prefill_rows, "batch_rows", (int)r->batch_rows,
+        "n_params", (json_int_t)r->n_params, "param_bytes", (json_int_t)r->param_bytes,
+        "state_bytes", (json_int_t)r->state_bytes, "bundle_bytes", (json_int_t)r->bundle_bytes,
+        "compile_s", seconds, "plan_s", r->plan_s, "emit_s", r->emit_s, "predicted_decode_cycles",
+        (json_int_t)r->decode_cycles, "predicted_prefill_cycles", (json_int_t)r->prefill_cycles,
+        "predicted_decode_tok_s", r->decode_tok_s, "predicted_prefill_tok_s", r->prefill_tok_s);
     return ui_print_json(o, err);
 }
 
@@ -60,8 +60,12 @@ static int report_text(const struct tw_compile_report *r, const char *out, doubl
     char a[32], b[32], c[32];
     printf("%s: %s, %s of weights, %s of state\n", text_clean(out).text,
            ui_bytes(r->bundle_bytes, a), ui_bytes(r->param_bytes, b), ui_bytes(r->state_bytes, c));
-    printf("target %s: %u site%s, context %u, prefill %u token%s per step\n", r->target, r->n_sites,
+    printf("target %s: %u site%s, context %u, prefill %u token%s per step", r->target, r->n_sites,
            text_s(r->n_sites), r->n_ctx, r->prefill_rows, text_s(r->prefill_rows));
+    if (r->batch_rows) {
+        printf(", batches of up to %u", r->batch_rows);
+    }
+    printf("\n");
     printf("predicted: decode %.1f tok/s (%llu cycles), prefill %.1f tok/s\n", r->decode_tok_s,
            (unsigned long long)r->decode_cycles, r->prefill_tok_s);
     printf("compiled in %.2f s: planning %.2f s, writing %.2f s\n", seconds, r->plan_s, r->emit_s);
@@ -162,6 +166,11 @@ static int compile(const char *model, const struct compile_args *a, tw_error *er
         return code;
     }
     double seconds = tw_clock_s() - start;
+    if (c.batch_rows > 1 && report.batch_rows < c.batch_rows) {
+        ui_note("option --batch: %u sequences requested, but on target %s programs of at most %u "
+                "fit",
+                c.batch_rows, report.target, report.batch_rows ? report.batch_rows : 1);
+    }
     return a->json ? report_json(&report, a->out, seconds, err)
                    : report_text(&report, a->out, seconds, err);
 }

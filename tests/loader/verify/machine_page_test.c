@@ -162,6 +162,7 @@ static const struct man_constant constants[] = {
     C(TW_MAX_OPERANDS),
     C(TW_MAX_STEP_OPS),
     C(TW_MAX_TOPS),
+    C(TW_MAX_PAGE_USES),
     C(TW_LANES),
 };
 #undef C
