@@ -20,7 +20,7 @@ TEST_LIBRARY_OBJS := $(LIB_OBJS) $(filter-out $(OBJ)/tools/main.o,$(TOOL_OBJS))
 
 $(TEST_LIBRARY): $(TEST_LIBRARY_OBJS) $(BUILD)/sources
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared $(SANFLAGS) $(LDFLAGS) -o $@ $(TEST_LIBRARY_OBJS) $(TOOL_LIBS) $(ALL_LIBS)
+	$(Q)$(CC) -shared $(SANFLAGS) $(LDFLAGS) -Xlinker -soname -Xlinker $(@F) -o $@ $(TEST_LIBRARY_OBJS) $(TOOL_LIBS) $(ALL_LIBS)
 
 $(TEST_BINS): $(BUILD)/%: $(OBJ)/%.o $(SUPPORT_ARCHIVE) $(TEST_LIBRARY)
 	$(call say,LD,$@)
