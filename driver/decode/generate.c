@@ -12,6 +12,8 @@
 #include "loader/base/sized.h"
 #include "loader/base/stop.h"
 
+#include <stdlib.h>
+
 /* Maximum seconds and tokens of one greedy run on the device, so that text appears smoothly and an
  * interrupt takes effect. */
 #define RUN_S 0.03
@@ -27,8 +29,10 @@ struct loop {
     bool begin_text; /* at the beginning of the text: drop the space that the tokenizer added */
     bool on_device;  /* the device chooses tokens */
     struct tw_stop_text stop_text;
-    bool found;   /* the text came to a stop text */
-    bool refused; /* on_text wanted to stop: it gets no more */
+    uint32_t *window; /* what stays of a full context; NULL: generation ends there */
+    uint32_t n_sink;  /* the first tokens of it, that always stay */
+    bool found;       /* the text came to a stop text */
+    bool refused;     /* on_text wanted to stop: it gets no more */
 };
 
 static bool interrupted(const struct loop *l) {
@@ -68,30 +72,97 @@ static int record_reason(struct loop *l, int code) {
     return code;
 }
 
+/* ---- a full context ---- */
+
+/* How many tokens stay. */
+static uint32_t window_of(const struct tw_session *s) {
+    return s->n_ctx / 2;
+}
+
+static int init_window(struct loop *l, tw_error *err) {
+    const struct tw_session *s = l->session;
+    const struct tw_generate_options *o = l->o;
+    if (o->on_full > TW_FULL_SINK || (o->n_sink && o->on_full != TW_FULL_SINK)) {
+        return tw_fail(err, TW_E_USAGE, "tw_generate: %s",
+                       o->on_full > TW_FULL_SINK ? "on_full is none of enum tw_on_full"
+                                                 : "n_sink is for TW_FULL_SINK only");
+    }
+    l->n_sink = o->on_full != TW_FULL_SINK ? 0 : o->n_sink ? o->n_sink : 4;
+    if (o->on_full == TW_FULL_STOP) {
+        return 0;
+    }
+    if (l->n_sink >= window_of(s)) {
+        return tw_fail(err, TW_E_USAGE,
+                       "tw_generate: of a full context of %u positions %u stay, which must be more "
+                       "than the %u first ones that are always kept; use a larger context",
+                       s->n_ctx, window_of(s), l->n_sink);
+    }
+    l->window = malloc(window_of(s) * sizeof *l->window);
+    return l->window ? 0 : tw_fail(err, TW_E_NOMEM, "tw_generate: out of memory");
+}
+
+/* Sees to it that a token can be fed, if the options say so. What stays is fed again, from position
+ * 0 on: keys and values depend on positions, and those of later layers on all tokens before. */
+static int make_room(struct loop *l, tw_error *err) {
+    struct tw_session *s = l->session;
+    if (!l->window || s->position < s->n_ctx) {
+        return 0;
+    }
+    uint32_t n = window_of(s), newest = n - l->n_sink;
+    memcpy(l->window, s->ids, l->n_sink * sizeof *s->ids);
+    memcpy(l->window + l->n_sink, s->ids + s->position - newest, newest * sizeof *s->ids);
+    l->r.n_windows++;
+    l->r.n_dropped += s->position - n;
+    tw_session_drop_tokens(s, 0);
+    return tw_session_feed(s, l->window, n, err);
+}
+
+/* ---- the prompt ---- */
+
+static void report_prompt(struct loop *l, uint32_t more, size_t total) {
+    l->r.n_prompt += more;
+    if (more && l->o->on_prompt) {
+        l->o->on_prompt(l->o->ctx, l->r.n_prompt, (uint32_t)total);
+    }
+}
+
+/* Feeds what of the prompt fits a part, and the context. */
+static int feed_some(struct loop *l, const uint32_t *ids, size_t n, size_t *taken, tw_error *err) {
+    struct tw_session *s = l->session;
+    size_t part = s->chunk > 16 ? s->chunk : 16;
+    int code = make_room(l, err);
+    *taken = n < part ? n : part;
+    if (!code && l->window && *taken > s->n_ctx - s->position) {
+        *taken = s->n_ctx - s->position;
+    }
+    return code ? code : tw_session_feed_part(s, ids, *taken, err);
+}
+
 /* Feeds the prompt, in parts, so that an interrupt takes effect between them. */
 static int feed_prompt(struct loop *l, const uint32_t *ids, size_t n, tw_error *err) {
-    if (n > l->session->n_ctx - l->session->position) {
-        return tw_session_feed(l->session, ids, n, err); /* refused as a whole */
+    struct tw_session *s = l->session;
+    size_t room = s->n_ctx - s->position, total = n, first = l->window && n > room ? room : n, m;
+    if (first) { /* a prompt that is not allowed is refused as a whole */
+        int code = tw_session_check_feed(s, ids, first, err);
+        if (code) {
+            return record_reason(l, code);
+        }
+        l->r.n_reused = tw_session_take_prefix(s, ids, first);
     }
-    size_t part = l->session->chunk > 16 ? l->session->chunk : 16, total = n;
-    while (n) {
+    report_prompt(l, l->r.n_reused, total);
+    for (size_t at = l->r.n_reused; at < n; at += m) {
         if (interrupted(l)) {
             l->r.reason = TW_STOP_INTERRUPT;
             return tw_fail(err, TW_E_INTERRUPTED, "interrupted after %u tokens of the prompt",
                            l->r.n_prompt);
         }
-        size_t m = n < part ? n : part;
-        int code = tw_session_feed(l->session, ids, m, err);
+        int code = feed_some(l, ids + at, n - at, &m, err);
         if (code) {
             return record_reason(l, code);
         }
-        l->r.n_prompt += (uint32_t)m;
-        if (l->o->on_prompt) {
-            l->o->on_prompt(l->o->ctx, l->r.n_prompt, (uint32_t)total);
-        }
-        ids += m;
-        n -= m;
+        report_prompt(l, (uint32_t)m, total);
     }
+    tw_session_leave_prefix(s, false);
     return 0;
 }
 
@@ -208,7 +279,9 @@ static int generate_on_device(struct loop *l, uint32_t id, tw_error *err) {
         enum tw_stop_reason reason = TW_STOP_COUNT;
         double begin = tw_clock_s();
         tw_error fault = {0};
-        int code = tw_session_run_greedy(l->session, id, &o, ids, &n, &reason, &fault), taken;
+        int taken, code = make_room(l, &fault);
+        n = 0;
+        code = code ? code : tw_session_run_greedy(l->session, id, &o, ids, &n, &reason, &fault);
         double run_s = tw_clock_s() - begin;
         if (take_run(l, ids, n, &taken, err)) {
             if (code == TW_E_INTERRUPTED) {
@@ -243,7 +316,8 @@ static int generate(struct loop *l, tw_error *err) {
         if (l->on_device) {
             return generate_on_device(l, id, err);
         }
-        code = tw_session_feed(l->session, &id, 1, err);
+        code = make_room(l, err);
+        code = code ? code : tw_session_feed(l->session, &id, 1, err);
         if (code) {
             return record_reason(l, code);
         }
@@ -343,6 +417,7 @@ int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt,
                    prompt[0] == decoder->vocab.header.bos;
     bool greedy = o.temperature == 0.0f || o.top_k == 1;
     code = tw_stop_text_init(&l.stop_text, o.stop_texts, o.n_stop_texts, err);
+    code = code ? code : init_window(&l, err);
     code = code ? code : init_sampler(&l, err);
     bool chooses = !tw_sampler_adjusts(&l.sampler); /* the device's own choice would do */
     l.on_device =
@@ -355,6 +430,7 @@ int tw_generate(tw_session *session, const uint32_t *prompt, size_t n_prompt,
     session->stop[1] = NULL;
     tw_session_use_logits(session);
     tw_sampler_finish(&l.sampler);
+    free(l.window);
     if (result) {
         l.r.size = sizeof l.r;
         tw_sized_write(result, &l.r, sizeof l.r);

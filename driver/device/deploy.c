@@ -6,6 +6,7 @@
  */
 #include "driver/device/deploy.h"
 
+#include "loader/base/private_path.h"
 #include "loader/base/sized.h"
 #include "tilewright/progblob.h"
 
@@ -246,8 +247,23 @@ static int make_pool(struct tw_deployment *d, const struct tw_deploy_options *o,
     code = positions ? 0 : usual_positions(d, &positions, err);
     code = code ? code : tw_state_pool_open(&d->pool, pages_of(positions), err);
     code = code ? code : tw_state_pool_open(&d->window_pool, window_pages(d, positions), err);
+    code = code ? code : tw_prefix_tree_create(&d->pool, &d->window_pool, &d->prefixes, err);
     tw_error_prefix(code ? err : NULL, d->decoder->bundle.path);
     return code;
+}
+
+#define USUAL_PREFIX_BYTES (UINT64_C(1) << 30)
+
+static int open_prefixes(struct tw_deployment *d, const struct tw_deploy_options *o,
+                         tw_error *err) {
+    d->prefix_bytes = o->prefix_bytes ? o->prefix_bytes : USUAL_PREFIX_BYTES;
+    if (!o->prefix_folder || !d->prefixes) {
+        return 0;
+    }
+    d->prefix_folder = strdup(o->prefix_folder);
+    return d->prefix_folder
+               ? tw_private_folder(d->prefix_folder, true, err)
+               : tw_fail(err, TW_E_NOMEM, "%s: out of memory", d->decoder->bundle.path);
 }
 
 /* ---- programs ---- */
@@ -360,6 +376,7 @@ int tw_deploy_with(tw_device *device, const tw_decoder *decoder,
     code = make_tables(d, err);
     code = code ? code : place_segments(d, err);
     code = code ? code : make_pool(d, &o, err);
+    code = code ? code : open_prefixes(d, &o, err);
     code = code ? code : place_programs(d, err);
     code = code ? code : place_certificates(d, err);
     if (code) {
@@ -397,6 +414,7 @@ void tw_deployment_destroy(tw_deployment *d) {
     if (on_device) {
         free_device_memory(d);
     }
+    tw_prefix_tree_destroy(d->prefixes);
     tw_state_pool_close(&d->pool, on_device);
     tw_state_pool_close(&d->window_pool, on_device);
     pthread_mutex_destroy(&d->lock);
@@ -410,5 +428,6 @@ void tw_deployment_destroy(tw_deployment *d) {
     free(d->blob_bytes);
     free(d->certificate_address);
     free(d->blob);
+    free(d->prefix_folder);
     free(d);
 }

@@ -8,6 +8,7 @@
 
 #include "driver/decoder/decoder.h"
 #include "driver/device/device.h"
+#include "driver/device/prefix_tree.h"
 #include "driver/device/state_pool.h"
 
 struct tw_deployment {
@@ -24,6 +25,10 @@ struct tw_deployment {
     uint64_t *certificate_address;
     /* the sequences' state, if the bundle keeps it in pages: of all positions, and of windows */
     struct tw_state_pool pool, window_pool;
+    struct tw_prefix_tree *prefixes; /* NULL: the state is not in pages */
+    /* Of saved prefixes (driver/session); NULL: none are saved. */
+    char *prefix_folder;
+    uint64_t prefix_bytes;
     /* What sessions share (driver/session): their executors, under the lock. */
     pthread_mutex_t lock;
     struct tw_executor *executors;

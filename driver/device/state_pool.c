@@ -159,6 +159,18 @@ int tw_state_pool_find(struct tw_state_pool *pool, const char *table, struct tw_
 
 /* ---- memory ---- */
 
+/* Under the lock, after a change. */
+static void show(struct tw_state_pool *pool) {
+    const struct tw_status_pages now = {.all = pool->n_pages,
+                                        .used = pool->n_pages - pool->n_free,
+                                        .shared = pool->n_shared,
+                                        .cached = pool->n_cached};
+    if (memcmp(&now, &pool->shown, sizeof now) != 0) {
+        tw_status_pages(&pool->device->status, &pool->shown, &now);
+        pool->shown = now;
+    }
+}
+
 int tw_state_pool_open(struct tw_state_pool *pool, uint32_t n_pages, tw_error *err) {
     if (pool->n_tensors == 0) {
         return 0;
@@ -172,6 +184,7 @@ int tw_state_pool_open(struct tw_state_pool *pool, uint32_t n_pages, tw_error *e
     for (uint32_t i = 0; i < n_pages; i++) {
         pool->free_page[i] = n_pages - 1 - i; /* page 0 is taken first */
     }
+    show(pool);
     for (uint32_t i = 0; i < pool->n_tensors; i++) {
         struct tw_pool_tensor *t = &pool->tensors[i];
         uint64_t bytes;
@@ -200,6 +213,8 @@ void tw_state_pool_close(struct tw_state_pool *pool, bool on_device) {
     for (uint32_t i = 0; i < pool->n_tensors && on_device; i++) {
         tw_device_free(pool->device, pool->tensors[i].address);
     }
+    const struct tw_status_pages none = {0};
+    tw_status_pages(&pool->device->status, &pool->shown, &none);
     pthread_mutex_destroy(&pool->lock);
     free(pool->uses);
     free(pool->free_page);
@@ -252,12 +267,21 @@ void tw_state_pool_bind(const struct tw_state_pool *pool, uint64_t *rows) {
 
 /* ---- pages ---- */
 
+static void count(struct tw_state_pool *pool, struct tw_pool_holder *holder, uint32_t more,
+                  uint32_t less) {
+    holder->pages += more - less;
+    if (holder->is_cache) {
+        pool->n_cached += more - less;
+    }
+    show(pool);
+}
+
 void tw_state_pool_join(struct tw_state_pool *pool, struct tw_pool_holder *holder) {
     if (pool->n_tensors == 0) {
         return;
     }
     pthread_mutex_lock(&pool->lock);
-    holder->number = ++pool->n_holders_ever;
+    holder->number = holder->is_cache ? 0 : ++pool->n_holders_ever;
     holder->next = pool->holders;
     pool->holders = holder;
     pthread_mutex_unlock(&pool->lock);
@@ -290,16 +314,33 @@ static void list_holders(const struct tw_state_pool *pool, char *text, size_t si
             }
         }
         if (listed[i] && n < size) {
-            n += (size_t)snprintf(text + n, size - n, "%ssession %u holds %u", i ? ", " : "",
-                                  listed[i]->number, listed[i]->pages);
+            const char *comma = i ? ", " : "";
+            n += (size_t)(listed[i]->is_cache
+                              ? snprintf(text + n, size - n, "%sthe prefix cache holds %u", comma,
+                                         listed[i]->pages)
+                              : snprintf(text + n, size - n, "%ssession %u holds %u", comma,
+                                         listed[i]->number, listed[i]->pages));
         }
     }
+}
+
+/* Has something given back, outside the lock, which it leaves and takes again. */
+static bool can_reclaim(struct tw_state_pool *pool) {
+    if (!pool->reclaim) {
+        return false;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    bool given = pool->reclaim(pool->reclaim_ctx, pool);
+    pthread_mutex_lock(&pool->lock);
+    return given;
 }
 
 int tw_state_pool_take(struct tw_state_pool *pool, struct tw_pool_holder *holder, uint32_t *pages,
                        uint32_t n, tw_error *err) {
     int code = 0;
     pthread_mutex_lock(&pool->lock);
+    while (n > pool->n_free && can_reclaim(pool)) {
+    }
     if (n > pool->n_free) {
         char who[120] = "nobody holds any";
         list_holders(pool, who, sizeof who);
@@ -313,7 +354,7 @@ int tw_state_pool_take(struct tw_state_pool *pool, struct tw_pool_holder *holder
         TW_ASSERT(pool->uses[pages[i]] == 0);
         pool->uses[pages[i]] = 1;
     }
-    holder->pages += code ? 0 : n;
+    count(pool, holder, code ? 0 : n, 0);
     pthread_mutex_unlock(&pool->lock);
     return code;
 }
@@ -323,9 +364,9 @@ void tw_state_pool_share(struct tw_state_pool *pool, struct tw_pool_holder *hold
     pthread_mutex_lock(&pool->lock);
     for (uint32_t i = 0; i < n; i++) {
         TW_ASSERT(pool->uses[pages[i]] > 0);
-        pool->uses[pages[i]]++;
+        pool->n_shared += pool->uses[pages[i]]++ == 1;
     }
-    holder->pages += n;
+    count(pool, holder, n, 0);
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -334,11 +375,12 @@ void tw_state_pool_drop(struct tw_state_pool *pool, struct tw_pool_holder *holde
     pthread_mutex_lock(&pool->lock);
     for (uint32_t i = 0; i < n; i++) {
         TW_ASSERT(pool->uses[pages[i]] > 0);
+        pool->n_shared -= pool->uses[pages[i]] == 2;
         if (--pool->uses[pages[i]] == 0) {
             pool->free_page[pool->n_free++] = pages[i];
         }
     }
-    holder->pages -= n;
+    count(pool, holder, 0, n);
     pthread_mutex_unlock(&pool->lock);
 }
 

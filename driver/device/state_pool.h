@@ -30,17 +30,24 @@ struct tw_pool_tensor {
     uint8_t uses; /* how ops reach it (state_pool.c) */
 };
 
-/* Someone who holds pages, for messages: a sequence. Its owner counts `pages`. */
+/* Someone who holds pages: a sequence, or the prefix cache. The functions below count `pages`. */
 struct tw_pool_holder {
     struct tw_pool_holder *next;
     uint32_t number, pages;
+    bool is_cache;
 };
 
 struct tw_state_pool {
     struct tw_device *device;
     pthread_mutex_t lock; /* of what follows but the tensors */
     uint32_t n_pages, n_free;
-    uint32_t *uses, *free_page; /* n_pages: holders of a page; the pages without any */
+    uint32_t *uses, *free_page;   /* n_pages: holders of a page; the pages without any */
+    uint32_t n_shared, n_cached;  /* pages with two or more holders; that a cache holds */
+    struct tw_status_pages shown; /* on the status page */
+    /* Or NULL. Called without the lock when pages are wanted and too few are free: gives back one
+     * page, or what is in the way of that; false: there is nothing to give back. */
+    bool (*reclaim)(void *ctx, struct tw_state_pool *pool);
+    void *reclaim_ctx;
     struct tw_pool_holder *holders;
     uint32_t n_holders_ever;
     uint32_t n_tensors;
@@ -70,10 +77,19 @@ bool tw_state_pool_has_row(const struct tw_state_pool *pool, uint64_t row);
 /* Points the binding rows of the paged tensors at the pool. */
 void tw_state_pool_bind(const struct tw_state_pool *pool, uint64_t *rows);
 
+/* Returns the slot with which a window begins that a step from `position` on sees: the origin is a
+ * multiple of TW_KEY_SEGMENT. */
+static inline uint32_t tw_state_pool_window_slot(const struct tw_state_pool *pool,
+                                                 uint32_t position) {
+    uint32_t first = position >= pool->window ? position - pool->window + 1 : 0;
+    return first / TW_KEY_SEGMENT * (TW_KEY_SEGMENT / TW_KV_BLOCK);
+}
+
 /* The functions below may be called by any thread. */
 void tw_state_pool_join(struct tw_state_pool *pool, struct tw_pool_holder *holder);
 void tw_state_pool_leave(struct tw_state_pool *pool, struct tw_pool_holder *holder);
-/* Takes n free pages, all or none. Errors: NOMEM (says who holds how many). */
+/* Takes n free pages, all or none; makes those free that only the cache holds, if it must. Errors:
+ * NOMEM (says who holds how many). */
 int tw_state_pool_take(struct tw_state_pool *pool, struct tw_pool_holder *holder, uint32_t *pages,
                        uint32_t n, tw_error *err);
 /* Adds `holder` to those of pages that someone holds. */

@@ -23,6 +23,11 @@ static int check_options(const struct tw_deployment *d, const struct tw_session_
         return tw_fail(err, TW_E_USAGE, "session mode is %u, expected fast (0) or strict (1)",
                        (unsigned)o->mode);
     }
+    if (o->prefix_cache > 1 || (o->prefix_salt && !o->prefix_cache)) {
+        return tw_fail(err, TW_E_USAGE, "session: %s",
+                       o->prefix_cache ? "prefix_cache is neither 0 nor 1"
+                                       : "prefix_salt is given, but prefix_cache is 0");
+    }
     return 0;
 }
 
@@ -49,6 +54,7 @@ static int begin(tw_deployment *d, const struct tw_session_options *o, struct tw
     s->mode = o->mode;
     s->options = *o;
     s->stop[0] = o->stop;
+    tw_session_begin_prefix(s);
     s->n_vocab = note->n_vocab;
     s->n_ctx = o->n_ctx ? o->n_ctx : note->n_ctx;
     s->logits_copy = calloc(s->n_vocab, sizeof *s->logits_copy);
@@ -102,6 +108,7 @@ int tw_session_fork(const tw_session *session, tw_session **out, tw_error *err) 
         return code;
     }
     tw_session_share_pages(s, from);
+    memcpy(s->prefix_root, from->prefix_root, sizeof s->prefix_root);
     s->position = from->position;
     memcpy(s->ids, from->ids, from->position * sizeof *s->ids);
     s->text = from->text;
@@ -117,6 +124,7 @@ void tw_session_destroy(tw_session *s) {
     if (!s) {
         return;
     }
+    tw_session_leave_prefix(s, true);
     tw_session_free_pages(s);
     tw_executor_put(s);
     tw_deployment_destroy(s->deployment);
@@ -139,6 +147,7 @@ int tw_session_get_info(const tw_session *session, struct tw_session_info *info,
                                 .n_threads = s->executor->n_threads,
                                 .position = s->position,
                                 .pages = s->pages.n,
+                                .n_reused = s->n_reused,
                                 .steps = s->steps,
                                 .mode = s->mode == TW_MODE_STRICT ? "strict" : "fast",
                                 .target = s->deployment->decoder->bundle.note->target,
@@ -198,6 +207,9 @@ int tw_session_rewind(tw_session *session, uint32_t position, tw_error *err) {
     if (position > s->position) {
         return tw_fail(err, TW_E_USAGE, "rewind to position %u: the session is at %u", position,
                        s->position);
+    }
+    if (position / TW_KV_BLOCK < s->position / TW_KV_BLOCK) {
+        tw_session_leave_prefix(s, false); /* a whole page would be lost */
     }
     tw_session_drop_tokens(s, position);
     memset(&s->text.utf8, 0, sizeof s->text.utf8);

@@ -120,9 +120,12 @@ struct tw_session {
     /* words that end a step: the session's own, and that of the tw_generate() in progress; or
      * NULL */
     const volatile sig_atomic_t *stop[TW_STOP_WORDS];
-    struct tw_session_options options;
-    const float *logits; /* of the last step, or NULL */
-    float *logits_copy;  /* n_vocab */
+    struct tw_session_options options;  /* prefix_salt is not kept */
+    bool caches;                        /* it uses the deployment's prefix cache */
+    uint8_t prefix_root[TW_HASH_BYTES]; /* what its prefixes stand for, and whose they are */
+    uint32_t n_reused;                  /* tokens that the last prompt had from there */
+    const float *logits;                /* of the last step, or NULL */
+    float *logits_copy;                 /* n_vocab */
     /* What is fetched instead of logits while tw_session_use_lists() says so, of the last step;
      * NULL: logits are fetched. */
     struct tw_top *lists;
@@ -167,11 +170,40 @@ void tw_session_share_pages(struct tw_session *s, const struct tw_session *from)
 /* Gives the session n pages, which its holder has taken, instead of those that it has, which it
  * gives back. */
 void tw_session_replace_pages(struct tw_session *s, const uint32_t *pages, uint32_t n);
+/* The same with the pages of a prefix, in both pools. */
+void tw_session_take_over(struct tw_session *s, const struct tw_prefix_sequence *from);
 /* Gives back the pages of the positions from `position` on. */
 void tw_session_drop_pages(struct tw_session *s, uint32_t position);
 /* Sees to it that the program's table is the session's. Under the executor's lock. Errors: those of
  * tw_device_call(). */
 int tw_session_write_table(struct tw_session *s, struct session_program *p, tw_error *err);
+
+/* ---- the prefix cache ---- */
+
+/* Prepares a new session for the cache, if its options ask for it. */
+void tw_session_begin_prefix(struct tw_session *s);
+/* Leaves the session's sequence in the cache: its whole pages, or, when it ends, also the last one.
+ * Does nothing if it does not use the cache, or is not usable. */
+void tw_session_leave_prefix(struct tw_session *s, bool ends);
+/* Takes what the cache has of n checked tokens, but for the last one; returns how many. */
+uint32_t tw_session_take_prefix(struct tw_session *s, const uint32_t *ids, size_t n);
+/* Feeds n checked tokens, of which the cache is to have the windows, too. Errors: those of
+ * tw_session_feed(). */
+int tw_session_feed_part(struct tw_session *s, const uint32_t *ids, size_t n, tw_error *err);
+
+/* Saves the session's sequence as a state of its prefix root, without waiting for the disk. Errors:
+ * those of tw_session_save(). */
+int tw_session_save_prefix(const struct tw_session *s, const char *path, uint64_t *written_bytes,
+                           tw_error *err);
+/* Opens a saved prefix of the session's root, for its tokens. Errors: those of tw_saved_open(). */
+struct tw_saved;
+int tw_session_open_prefix(const struct tw_session *s, const char *path, struct tw_saved **out,
+                           tw_error *err);
+/* Makes its first n tokens the session's. Errors: those of tw_session_restore(). */
+int tw_session_restore_prefix(struct tw_session *s, struct tw_saved *file, uint32_t n,
+                              tw_error *err);
+/* Returns how many bytes a saved prefix of n tokens takes, more or less. */
+uint64_t tw_session_prefix_bytes(const struct tw_session *s, uint32_t n);
 
 /* ---- steps ---- */
 

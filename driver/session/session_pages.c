@@ -76,12 +76,8 @@ void tw_session_free_pages(struct tw_session *s) {
     finish(&s->deployment->window_pool, &s->window);
 }
 
-/* Returns the slot with which a window begins that a step from `position` on sees. The origin is a
- * multiple of TW_KEY_SEGMENT. */
 static uint32_t window_slot(const struct tw_session *s, uint32_t position) {
-    uint32_t window = s->deployment->window_pool.window,
-             first = position >= window ? position - window + 1 : 0;
-    return first / TW_KEY_SEGMENT * (TW_KEY_SEGMENT / TW_KV_BLOCK);
+    return tw_state_pool_window_slot(&s->deployment->window_pool, position);
 }
 
 void tw_session_drop_pages(struct tw_session *s, uint32_t position) {
@@ -140,6 +136,24 @@ void tw_session_replace_pages(struct tw_session *s, const uint32_t *pages, uint3
     pthread_mutex_unlock(&s->executor->lock);
 }
 
+static void take_over(struct session_pages *to, const uint32_t *pages, uint32_t n, uint32_t first) {
+    if (n) {
+        memcpy(to->page, pages, n * sizeof *pages);
+    }
+    to->n = n;
+    to->first = first;
+}
+
+void tw_session_take_over(struct tw_session *s, const struct tw_prefix_sequence *from) {
+    pthread_mutex_lock(&s->executor->lock);
+    tw_session_drop_pages(s, 0);
+    take_over(&s->pages, from->of[TW_PREFIX_ALL].page, from->of[TW_PREFIX_ALL].n_pages, 0);
+    take_over(&s->window, from->of[TW_PREFIX_WINDOW].page, from->of[TW_PREFIX_WINDOW].n_pages,
+              from->of[TW_PREFIX_WINDOW].first);
+    note_change(s, 0);
+    pthread_mutex_unlock(&s->executor->lock);
+}
+
 /* Notes whose table is at the address of p's; programs may have it in common. */
 static void set_owner(struct tw_session *s, const struct session_program *p,
                       const struct tw_session *owner) {
@@ -168,19 +182,43 @@ static bool must_copy(struct tw_state_pool *pool, const struct session_pages *p,
     return p->n && from % TW_KV_BLOCK != 0 && tw_state_pool_is_shared(pool, p->page[p->n - 1]);
 }
 
+/* Takes a page for a copy of the last one, if that is needed, and pages for the slots [have, need).
+ * What must be copied may be found to be the session's alone once the cache has given back all that
+ * it had: then it needs a page less. */
+static int take_all(struct tw_session *s, uint32_t from, uint32_t need, bool *copies, uint32_t *new,
+                    tw_error *err) {
+    struct tw_state_pool *pool = &s->deployment->pool;
+    struct session_pages *p = &s->pages;
+    uint32_t n = need - p->n;
+    *copies = must_copy(pool, p, from);
+    uint32_t *to = p->page + p->n;
+    int code = *copies ? tw_state_pool_take(pool, &p->holder, new, 1, err) : 0;
+    if (code && !must_copy(pool, p, from)) {
+        *copies = false;
+        code = 0;
+    }
+    code = code || !n ? code : tw_state_pool_take(pool, &p->holder, to, n, err);
+    if (!code || !*copies) {
+        return code;
+    }
+    if (n && !must_copy(pool, p, from)) {
+        *copies = false;
+        to[0] = *new;
+        return n > 1 ? tw_state_pool_take(pool, &p->holder, to + 1, n - 1, err) : 0;
+    }
+    return code;
+}
+
 /* Takes pages of all positions. */
 static int own_all(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err) {
     struct tw_state_pool *pool = &s->deployment->pool;
     struct session_pages *p = &s->pages;
-    uint32_t have = p->n, need = slots_of(to), new = 0;
+    uint32_t have = p->n, need = slots_of(to), new = TW_NONE;
+    bool copies;
     TW_ASSERT(from <= to && to <= s->n_ctx && have == slots_of(from));
-    bool copies = must_copy(pool, p, from);
-    int code = copies ? tw_state_pool_take(pool, &p->holder, &new, 1, err) : 0;
-    if (!code && need > have) {
-        code = tw_state_pool_take(pool, &p->holder, p->page + have, need - have, err);
-        if (code && copies) {
-            tw_state_pool_drop(pool, &p->holder, &new, 1);
-        }
+    int code = take_all(s, from, need, &copies, &new, err);
+    if (code && new != TW_NONE) {
+        tw_state_pool_drop(pool, &p->holder, &new, 1);
     }
     if (code) {
         return code;
@@ -215,19 +253,29 @@ static void advance(struct tw_session *s, uint32_t from) {
     w->first = first;
 }
 
+/* Returns how many more pages the windows of the steps need at one time. */
+static uint32_t lacking(const struct tw_session *s, uint32_t from, uint32_t to) {
+    const struct session_pages *w = &s->window;
+    uint32_t n = slots_of(to) - slots_of(from) + 1, own = 0; /* 1: a copy */
+    for (uint32_t i = 0; i < w->n; i++) {
+        own += !tw_state_pool_is_shared(&s->deployment->window_pool, w->page[i]);
+    }
+    n = n < w->room - own ? n : w->room - own;
+    return n > w->n_spare ? n - w->n_spare : 0;
+}
+
 /* Takes as many pages as the windows of the steps need at one time, besides those that they leave
  * behind: of these the ones that nobody else holds are used again. */
 static int ready_window(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err) {
     struct tw_state_pool *pool = &s->deployment->window_pool;
     struct session_pages *w = &s->window;
-    uint32_t n = slots_of(to) - slots_of(from) + 1, own = 0; /* 1: a copy */
     advance(s, from);
-    for (uint32_t i = 0; i < w->n; i++) {
-        own += !tw_state_pool_is_shared(pool, w->page[i]);
-    }
-    n = n < w->room - own ? n : w->room - own;
-    n = n > w->n_spare ? n - w->n_spare : 0;
+    uint32_t n = lacking(s, from, to), again;
     int code = tw_state_pool_take(pool, &w->holder, w->spare + w->n_spare, n, err);
+    if (code && (again = lacking(s, from, to)) < n) { /* the cache has given back all that it had */
+        n = again;
+        code = tw_state_pool_take(pool, &w->holder, w->spare + w->n_spare, n, err);
+    }
     w->n_spare += code ? 0 : n;
     return code;
 }

@@ -41,6 +41,7 @@ struct paged {
 struct transfer {
     const struct tw_session *s;
     const uint32_t *pages; /* of the slots */
+    uint32_t n_slots;      /* that are restored; what the file has after them is not wanted */
     struct tw_saved_schema schema;
     struct paged tensor[TW_SAVED_MAX_TENSORS]; /* in the order of the schema */
 };
@@ -165,7 +166,7 @@ static const void *read_page(void *ctx, uint32_t slot, uint32_t tensor, uint32_t
 
 static void *place_page(void *ctx, uint32_t slot, uint32_t tensor, uint32_t instance) {
     const struct transfer *x = ctx;
-    uint8_t *mapped = x->tensor[tensor].mapped;
+    uint8_t *mapped = slot < x->n_slots ? x->tensor[tensor].mapped : NULL;
     return mapped ? mapped + offset_of(x, slot, tensor, instance) : NULL;
 }
 
@@ -176,7 +177,7 @@ static int write_page(void *ctx, uint32_t slot, uint32_t tensor, uint32_t instan
     if (tw_session_stopped(x->s)) {
         return tw_fail(err, TW_E_INTERRUPTED, "session: interrupted while a state was restored");
     }
-    return p->mapped
+    return p->mapped || slot >= x->n_slots
                ? 0
                : tw_device_write(x->s->deployment->device, address_of(x, slot, tensor, instance),
                                  bytes, p->in_pool->page_bytes, err);
@@ -248,19 +249,23 @@ static int read_into(struct transfer *x, struct tw_session *s, tw_saved *file, u
         return code;
     }
     x->pages = pages;
+    x->n_slots = n_slots;
     code = tw_saved_read(file, &sink, err);
     if (code) {
         tw_state_pool_drop(pool, &s->pages.holder, pages, n_slots);
         return code;
     }
+    tw_session_leave_prefix(s, false);
     tw_session_replace_pages(s, pages, n_slots);
     return 0;
 }
 
-static int restore(struct transfer *x, struct tw_session *s, tw_saved *file, uint32_t *n_tokens,
-                   tw_error *err) {
+/* The first tokens of the file, `most` at most. */
+static int restore(struct transfer *x, struct tw_session *s, tw_saved *file, uint32_t most,
+                   uint32_t *n_tokens, tw_error *err) {
     uint32_t n;
     const uint32_t *ids = tw_saved_tokens(file, &n);
+    n = n < most ? n : most;
     if (n > s->n_ctx) {
         return tw_fail(err, TW_E_CONTEXT_FULL,
                        "the saved state has %u tokens, more than the session's context of %u; use "
@@ -291,7 +296,7 @@ int tw_session_restore(tw_session *session, const char *path, uint32_t *n_tokens
     int code = TW_NEED_2(err, session, path);
     code = code ? code : begin(&x, session, err);
     code = code ? code : tw_saved_open(path, &x.schema, TW_SAVED_WHOLE, &file, err);
-    code = code ? code : restore(&x, session, file, n_tokens, err);
+    code = code ? code : restore(&x, session, file, UINT32_MAX, n_tokens, err);
     tw_saved_close(file);
     return code;
 }
@@ -303,9 +308,61 @@ int tw_session_restore_memory(tw_session *session, const void *bytes, size_t siz
     int code = TW_NEED_2(err, session, bytes);
     code = code ? code : begin(&x, session, err);
     code = code ? code : tw_saved_open_memory(bytes, size, &x.schema, TW_SAVED_WHOLE, &file, err);
-    code = code ? code : restore(&x, session, file, n_tokens, err);
+    code = code ? code : restore(&x, session, file, UINT32_MAX, n_tokens, err);
     tw_saved_close(file);
     return code;
+}
+
+/* ---- prefixes ---- */
+
+/* The cache may be lost with the power: what is damaged then is noticed. */
+static int do_not_wait(int fd) {
+    (void)fd;
+    return 0;
+}
+
+/* Only the same weights, and sessions of the same salt, find it. */
+static void name_root(struct transfer *x) {
+    memcpy(x->schema.identity, x->s->prefix_root, sizeof x->schema.identity);
+}
+
+int tw_session_save_prefix(const struct tw_session *s, const char *path, uint64_t *written_bytes,
+                           tw_error *err) {
+    const struct tw_saved_calls calls = {.sync = do_not_wait};
+    struct transfer x;
+    struct tw_saved_source source = {read_page, &x};
+    struct tw_saved_result r;
+    int code = begin_save(&x, s, err);
+    if (code) {
+        return code;
+    }
+    name_root(&x);
+    code = tw_saved_write(path, &x.schema, s->ids, s->position, &source, &calls, &r, err);
+    *written_bytes = code ? 0 : r.written_bytes;
+    return code;
+}
+
+int tw_session_open_prefix(const struct tw_session *s, const char *path, struct tw_saved **out,
+                           tw_error *err) {
+    struct transfer x;
+    int code = begin(&x, s, err);
+    if (!code) {
+        name_root(&x);
+        code = tw_saved_open(path, &x.schema, TW_SAVED_INDEX, out, err);
+    }
+    return code;
+}
+
+int tw_session_restore_prefix(struct tw_session *s, struct tw_saved *file, uint32_t n,
+                              tw_error *err) {
+    struct transfer x;
+    int code = begin(&x, s, err);
+    return code ? code : restore(&x, s, file, n, NULL, err);
+}
+
+uint64_t tw_session_prefix_bytes(const struct tw_session *s, uint32_t n) {
+    uint64_t slots = tw_state_pages(n);
+    return slots * s->deployment->pool.page_bytes;
 }
 
 size_t tw_session_tokens(const tw_session *session, uint32_t *ids, size_t capacity) {

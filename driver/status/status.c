@@ -254,3 +254,14 @@ void tw_status_step(struct tw_status *s, const struct tw_status_step *step) {
     publish(s);
     pthread_mutex_unlock(&s->lock);
 }
+
+void tw_status_pages(struct tw_status *s, const struct tw_status_pages *before,
+                     const struct tw_status_pages *now) {
+    pthread_mutex_lock(&s->lock);
+    s->now.pages += now->all - before->all; /* modulo 2^32: the sums are right */
+    s->now.pages_used += now->used - before->used;
+    s->now.pages_shared += now->shared - before->shared;
+    s->now.pages_cached += now->cached - before->cached;
+    publish(s);
+    pthread_mutex_unlock(&s->lock);
+}

@@ -61,4 +61,12 @@ struct tw_status_step {
 /* Records one or more finished steps of a session. */
 void tw_status_step(struct tw_status *s, const struct tw_status_step *step);
 
+/* Pages of state, as in struct tw_status_info. */
+struct tw_status_pages {
+    uint32_t all, used, shared, cached;
+};
+/* Records that a pool of a deployment on the device had `before` and has `now`. */
+void tw_status_pages(struct tw_status *s, const struct tw_status_pages *before,
+                     const struct tw_status_pages *now);
+
 #endif

@@ -282,6 +282,10 @@ void tw_status_describe(const struct tw_status_owner *o, const struct tw_status_
                                     .received_bytes = n->received_bytes,
                                     .resent = n->resent,
                                     .damaged = n->damaged,
+                                    .pages = n->pages,
+                                    .pages_used = n->pages_used,
+                                    .pages_shared = n->pages_shared,
+                                    .pages_cached = n->pages_cached,
                                     .open_s = seconds_since(o->opened_ns, now),
                                     .progress_s = seconds_since(n->progress_ns, now)};
     COPY_TEXT(info->program, o->program);

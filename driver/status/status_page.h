@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define TW_STATUS_MAGIC UINT64_C(0x4547415054535754) /* "TWSTPAGE" */
-#define TW_STATUS_VERSION 2u
+#define TW_STATUS_VERSION 3u
 #define TW_STATUS_FILE_BYTES 4096u
 /* Folder for pages of devices that several users may share; the others are in this user's folder of
  * sockets. */
@@ -35,8 +35,9 @@ struct tw_status_now {
     /* tokens generated in the last seconds of work, and the time they took */
     uint64_t rate_tokens, rate_ns;
     uint64_t token_ns, progress_ns; /* time of the last token and of the last progress */
-    char bundle[256];               /* name of the bundle's file */
-    char error[200];                /* of the last request that failed; LOST: the cause */
+    uint32_t pages, pages_used, pages_shared, pages_cached; /* as in struct tw_status_info */
+    char bundle[256];                                       /* name of the bundle's file */
+    char error[200]; /* of the last request that failed; LOST: the cause */
 };
 TW_STATIC_ASSERT(sizeof(struct tw_status_now) % 8 == 0, "a slot is whole words");
 #define TW_STATUS_WORDS (sizeof(struct tw_status_now) / 8)

@@ -172,6 +172,9 @@ struct tw_status_info {
     uint64_t resent, damaged;  /* retransmissions; packets received damaged */
     double open_s, progress_s; /* seconds since it was opened; since it last made progress */
     char bundle_file[256];     /* the name of the bundle's file; `bundle` is its first 63 bytes */
+    /* Pages of state of its deployments: all of them; those that hold something, which includes
+     * what follows; those that two or more hold; those of the prefix cache. */
+    uint32_t pages, pages_used, pages_shared, pages_cached;
 };
 
 /* Returns the status of an open device of this process. */
@@ -402,9 +405,15 @@ struct tw_deploy_options {
      * holds. A page is shared by the sessions that have it in common.
      * Without effect on a bundle that keeps a state for each session. */
     uint64_t state_positions;
+    /* Where prefixes that tw_session_keep_prefix() keeps are saved, too, so that they outlast the
+     * process: a folder of this user's, which is created if its parent exists; NULL: nowhere. Its
+     * files take at most prefix_bytes; 0: 1 GiB. */
+    const char *prefix_folder;
+    uint64_t prefix_bytes;
 };
 #define TW_PAGE_POSITIONS 64u
-/* The same with options. */
+/* The same with options. Errors besides: IO (prefix_folder cannot be created, is another user's, or
+ * others may write to it). */
 int tw_deploy_with(tw_device *device, const tw_decoder *decoder,
                    const struct tw_deploy_options *options, tw_deployment **out, tw_error *err);
 /* Frees the deployment's memory on the device, now or with the last session on it. NULL is
@@ -428,6 +437,11 @@ struct tw_session_options {
      * then may complete within 40 ms; after that it is ended in its middle, and the session can
      * only be destroyed. Must outlive the session. */
     const volatile sig_atomic_t *stop;
+    /* 1: the session begins prompts with what the deployment's prefix cache has of them, and leaves
+     * its sequence there ("prefix cache", below) */
+    uint32_t prefix_cache;
+    /* or NULL: sessions find only what sessions of the same salt left. Copied. */
+    const char *prefix_salt;
 };
 
 /* Creates a sequence at position 0. *out is the caller's: tw_session_destroy(). Errors: USAGE (an
@@ -451,7 +465,8 @@ struct tw_session_info {
     uint32_t position;
     uint64_t steps;
     const char *mode, *target, *device;
-    uint32_t pages; /* of state that it holds, shared ones included */
+    uint32_t pages;    /* of state that it holds, shared ones included */
+    uint32_t n_reused; /* tokens that its last prompt had from the prefix cache */
 };
 /* Describes a session; its texts are valid as long as the session. */
 int tw_session_get_info(const tw_session *session, struct tw_session_info *info, tw_error *err);
@@ -482,7 +497,48 @@ uint32_t tw_session_position(const tw_session *session);
  * ended with. Errors: USAGE (beyond the current position). */
 int tw_session_rewind(tw_session *session, uint32_t position, tw_error *err);
 
+/* ---- prefix cache ---- */
+
+/* A deployment keeps the state of sequences in pages that no session holds. A prompt that begins
+ * like one of them then starts from there: its first tokens are compared, one by one, and the pages
+ * shared as with a fork, so that the logits are the same bits. When a session needs pages and none
+ * is free, those of the cache are: first those that are worth least, by the number of tokens up to
+ * them and the time since they were used. No session is disturbed.
+ *
+ * Sessions use the cache that ask for it (tw_session_options.prefix_cache) and whose state is in
+ * pages. They leave their sequence in it when they are destroyed, and what a rewind, a restore or
+ * the end of a prompt leaves of whole pages. tw_generate() begins and ends prompts this way. */
+
+/* Appends n tokens (n > 0) as tw_session_feed() does, except that those are not computed with which
+ * the cache has a sequence that begins like the session's; at least the last one is. *n_reused (may
+ * be NULL) of them had been computed before. Errors: those of tw_session_feed(). */
+int tw_session_feed_prompt(tw_session *session, const uint32_t *ids, size_t n, uint32_t *n_reused,
+                           tw_error *err);
+/* Only takes what the cache has of the n tokens that are about to be fed, but for the last one:
+ * *n_reused of them, which may be 0. The others are still to be fed. A damaged or foreign file in
+ * the cache's folder is no error: it is not used. Errors: those of tw_session_feed(). */
+int tw_session_reuse_prefix(tw_session *session, const uint32_t *ids, size_t n, uint32_t *n_reused,
+                            tw_error *err);
+/* Leaves the session's sequence in the cache now: whole pages; and, if the deployment has a folder
+ * for prefixes, in a file there, where older ones make room for it. *written_bytes (may be NULL)
+ * went to that file: only what it did not have, and 0 for sequences of less than a page or more
+ * bytes than the folder may have, and for models with sliding windows in contexts longer than
+ * these. Files are for this user only (mode 0600), and one that is cut or damaged is never used.
+ * Does nothing for a session that does not use the cache. Errors: FAULT (an earlier step failed),
+ * USAGE (the device was reset); IO, NOSPACE: the folder cannot be written to, and the cache in
+ * memory has the sequence all the same. */
+int tw_session_keep_prefix(tw_session *session, uint64_t *written_bytes, tw_error *err);
+
 /* ---- generation ---- */
+
+/* What tw_generate() does when the context is full, before it feeds the next token. The session is
+ * then rewound, and those of its tokens that stay are fed again, at positions from 0 on: so it has
+ * the bits of a session that was fed these tokens only. */
+enum tw_on_full {
+    TW_FULL_STOP = 0,  /* nothing: it ends with CONTEXT_FULL */
+    TW_FULL_SLIDE = 1, /* the newer half of the context stays */
+    TW_FULL_SINK = 2 /* the first n_sink tokens stay, and the newest, half of the context in all */
+};
 
 enum tw_generate_flags {
     TW_GENERATE_IGNORE_EOS = 1,    /* do not stop at the tokens that end a text */
@@ -546,6 +602,8 @@ struct tw_generate_options {
      * out to begin one; on_token gets every token. They may span tokens. */
     uint32_t n_stop_texts;
     const char *const *stop_texts;
+    uint32_t on_full; /* enum tw_on_full; the prompt may then be longer than the context, too */
+    uint32_t n_sink;  /* of TW_FULL_SINK: less than half of the context; 0: 4 */
 };
 
 enum tw_stop_reason {
@@ -595,6 +653,10 @@ struct tw_generate_result {
     uint32_t n_prompt, n_generated;
     /* seconds; first_token_s: from the call until the first token was chosen */
     double prefill_s, first_token_s, decode_s;
+    uint32_t n_reused; /* tokens of the prompt that were not computed: the prefix cache had them */
+    /* how often the context was full and went on (tw_generate_options.on_full), and how many tokens
+     * the session lost by that, all times together */
+    uint32_t n_windows, n_dropped;
 };
 
 /* Feeds the prompt (n_prompt > 0) and generates. `result` (may be NULL) is filled unless an

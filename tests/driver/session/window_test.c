@@ -274,6 +274,57 @@ static void a_lost_window_is_not_saved(void **state) {
     close_model(&o);
 }
 
+/* The prefix cache keeps the windows that prompts went through, so that another prompt can part from
+ * them in the middle; where it has them no more, it starts from earlier, or computes all. */
+static void prompts_start_from_windows(void **state) {
+    (void)state;
+    struct opened o;
+    static const uint32_t parts[] = {1200, 1900, 700, 100};
+    uint32_t mixed[LONG_CTX], reused = 0;
+    open_model(&o, models[0], "host", LONG_CTX);
+    struct tw_session_options options = {.size = sizeof options, .n_threads = 1, .prefix_cache = 1};
+    for (uint32_t i = 0; i < 5; i++) {
+        uint32_t at = i ? parts[i - 1] : 0, n = i == 2 ? 1900 : at + 50;
+        n = i ? n : N;
+        at = at < N ? at : N;
+        n = n < N ? n : N;
+        memcpy(mixed, tokens, n * sizeof *mixed);
+        for (uint32_t k = i ? at : n; k < n; k++) {
+            mixed[k] = (mixed[k] + 1) % o.n_vocab;
+        }
+        tw_session *s = NULL, *fresh = create(&o, 0);
+        assert_int_equal(tw_session_create(o.deployment, &options, &s, &o.err), 0);
+        assert_int_equal(tw_session_feed_prompt(s, mixed, n, &reused, &o.err), 0);
+        assert_int_equal(reused, i == 0 ? 0 : at < n ? at : n - 1);
+        assert_false(s->window_lost);
+        assert_int_equal(tw_session_feed(fresh, mixed, n, &o.err), 0);
+        same_bits(&o, tw_session_logits(fresh), tw_session_logits(s));
+        tw_session_destroy(fresh);
+        tw_session_destroy(s);
+    }
+    tw_deployment_destroy(o.deployment);
+    struct tw_deploy_options d = {.size = sizeof d, .state_positions = LONG_CTX};
+    assert_int_equal(tw_deploy_with(o.device, o.decoder, &d, &o.deployment, &o.err), 0);
+    for (uint32_t i = 0; i < 4; i++) { /* too few pages for all windows */
+        tw_session *s = NULL;
+        uint32_t n = i % 2 ? 1100 : N - i;
+        assert_int_equal(tw_session_create(o.deployment, &options, &s, &o.err), 0);
+        if (tw_session_feed_prompt(s, tokens, n, &reused, &o.err)) {
+            fail_msg("%s", o.err.message);
+        }
+        float *logits = malloc(o.n_vocab * sizeof *logits);
+        assert_non_null(logits);
+        memcpy(logits, tw_session_logits(s), o.n_vocab * sizeof *logits);
+        tw_session_destroy(s);
+        tw_session *fresh = create(&o, 0);
+        feed(&o, fresh, n);
+        same_bits(&o, logits, tw_session_logits(fresh));
+        tw_session_destroy(fresh);
+        free(logits);
+    }
+    close_model(&o);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bits_are_those_of_whole_contexts),
@@ -282,6 +333,7 @@ int main(void) {
         cmocka_unit_test(greedy_runs_choose_what_single_steps_do),
         cmocka_unit_test(one_context_of_pages_is_enough),
         cmocka_unit_test(a_lost_window_is_not_saved),
+        cmocka_unit_test(prompts_start_from_windows),
     };
     return cmocka_run_group_tests_name("windows", tests, NULL, NULL);
 }
