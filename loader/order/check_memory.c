@@ -80,11 +80,11 @@ static bool holds_whole(const struct tw_ck_span *s, const struct tw_ck_rect *r) 
            s->lo <= r->lo && tw_ck_rect_end(r) <= s->hi + s->stride * (s->max - 1);
 }
 
-/* Returns true if the rectangle is some of a constant number of rows: one, or several as far
- * apart. */
+/* Returns true if the rectangle is some of a constant number of rows: at most one, or several as
+ * far apart. */
 static bool holds_some(const struct tw_ck_span *s, const struct tw_ck_rect *r) {
-    if (s->trip != TW_NONE || r->trip != TW_NONE || s->stride == 0 || r->lo < s->lo ||
-        (r->stride != s->stride && r->max != 1)) {
+    bool single = r->max == 1, as_far = r->trip == TW_NONE && r->stride == s->stride;
+    if (s->trip != TW_NONE || s->stride == 0 || r->lo < s->lo || (!single && !as_far)) {
         return false;
     }
     uint64_t at = r->lo - s->lo;

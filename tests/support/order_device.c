@@ -341,6 +341,19 @@ static bool is_drawn(const struct tw_program *p, uint32_t tensor, const struct o
            strcmp(name, "pages") != 0;
 }
 
+/* The same of row i of a batch. All rows are of one sequence: their rows of the table are equal. */
+static uint32_t value_of_row(const struct tw_tensor *x, const char *name,
+                             const struct order_inputs *in, uint32_t i) {
+    bool used = i < in->rows;
+    if (strcmp(name, "pages") == 0) {
+        return value_of(name, in, i % x->cols);
+    }
+    return strcmp(name, "pos") == 0    ? in->pos + i
+           : strcmp(name, "end") == 0  ? (used ? in->pos + i + 1 : 0)
+           : strcmp(name, "rows") == 0 ? used
+                                       : value_of(name, in, i);
+}
+
 void order_device_set(struct order_device *d, const struct order_inputs *in) {
     const struct tw_program *p = d->program;
     for (uint32_t t = 0; t < p->n_tensors; t++) {
@@ -348,7 +361,8 @@ void order_device_set(struct order_device *d, const struct order_inputs *in) {
         for (uint32_t i = 0; x->role == TW_ROLE_INPUT && x->dtype == TW_DT_I32 && i < x->bytes / 4;
              i++) {
             uint32_t value = is_drawn(p, t, in) ? drawn(p, t, in->draw + i * UINT64_C(7919))
-                                                : value_of(tw_program_string(p, x->name), in, i);
+                             : x->rows > 1 ? value_of_row(x, tw_program_string(p, x->name), in, i)
+                                           : value_of(tw_program_string(p, x->name), in, i);
             memcpy(row_data(d, x, 0) + (size_t)i * 4, &value, 4);
         }
     }

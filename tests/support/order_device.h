@@ -12,7 +12,8 @@
 
 /* What the host writes before a step: Inputs by their names. "ids" counts through 0 .. n_ids - 1;
  * "pages" has numbers below ORDER_PAGES, the first ORDER_PAGES of them all different; an input of
- * another name gets `rows`. */
+ * another name gets `rows`. Of a batch, whose inputs have more rows, `rows` rows are used, at
+ * consecutive positions of one sequence. */
 enum { ORDER_PAGES = 7 };
 struct order_inputs {
     uint32_t pos, rows, end, n_ids;

@@ -15,8 +15,9 @@ enum { CTX = 128, LONG = 640, ROWS = 4, VOCAB = 48 };
 
 /* A step runs the model once; twice, one after the other, so that activations of the one share
  * bytes with those of the other; or at once on sites of its own for each, with sets of siblings on
- * a part of the mesh. PAGED: once, with its caches in pages of a table. */
-enum how { ONCE, TWICE, BESIDE, PAGED };
+ * a part of the mesh. PAGED: once, with its caches in pages of a table. BATCH: the same, with a row
+ * of the table and a position for each row of the step. */
+enum how { ONCE, TWICE, BESIDE, PAGED, BATCH };
 /* LONG contexts have two segments of keys; their caches are f16. */
 
 static const struct kind {
@@ -37,7 +38,8 @@ static const struct kind {
     {"host", 2, 1, 5, TW_DT_F32, BESIDE, 0},   {"host", 1, ROWS, 3, TW_DT_Q8_0, BESIDE, 0},
     {"host", 2, 1, 4, TW_DT_F32, ONCE, LONG},  {"host", 1, ROWS, 4, TW_DT_F32, ONCE, LONG},
     {"host", 2, 1, 5, TW_DT_F32, PAGED, 0},    {"host", 3, ROWS, 5, TW_DT_Q8_0, PAGED, 0},
-    {"quad2x2", 0, 1, 3, TW_DT_F32, PAGED, 0},
+    {"quad2x2", 0, 1, 3, TW_DT_F32, PAGED, 0}, {"host", 2, ROWS, 5, TW_DT_F32, BATCH, 0},
+    {"sim4x4", 0, 2, 3, TW_DT_Q8_0, BATCH, 0},
 };
 const uint32_t order_n_programs = sizeof kinds / sizeof *kinds;
 
@@ -99,13 +101,15 @@ static bool compile(const struct kind *k, struct order_program *x, tw_error *err
              k->how == TWICE    ? "twice"
              : k->how == BESIDE ? "beside"
              : k->how == PAGED  ? "paged"
+             : k->how == BATCH  ? "batch"
              : k->rows == 1     ? "decode"
                                 : "prefill");
     if (!random_model_init(&x->model, &s) ||
         pipeline_init(&x->pipeline, &x->model.model, k->target, k->host_sites, err) != 0) {
         return false;
     }
-    x->pipeline.config.kv_pages = k->how == PAGED ? ORDER_PAGES : 0;
+    x->pipeline.config.kv_pages = k->how == PAGED || k->how == BATCH ? ORDER_PAGES : 0;
+    x->pipeline.config.batch = k->how == BATCH;
     for (uint32_t v = 0; k->n_ctx && v < x->pipeline.graph.values.n; v++) {
         struct tw_gvalue *value = &x->pipeline.graph.values.items[v];
         value->dtype = value->kind == TW_GV_STATE ? TW_DT_F16 : value->dtype;

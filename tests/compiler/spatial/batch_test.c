@@ -18,9 +18,10 @@ struct world {
     struct program_run run;
 };
 
-/* What the rows are of: each sequence has a next position and pages of its own. */
+/* What the rows are of: each sequence has a next position, an origin from which windows count, and
+ * pages of its own. */
 struct sequence {
-    uint32_t pos;
+    uint32_t pos, origin;
     int32_t page[MAX_SLOTS], window_page[MAX_SLOTS];
 };
 
@@ -30,13 +31,24 @@ struct row {
 
 struct bed {
     struct random_shape shape;
-    uint32_t n, slots, window_slots, window;
+    uint32_t n, slots, window_slots;
     struct random_model model;
     struct world alone, batch;
     struct sequence sequences[SEQUENCES];
     struct row rows[MAX_BATCH];
     uint64_t seed;
 };
+
+/* A deployment has as many pages as it wants; the compiler counts those of one sequence. */
+static void add_pages(struct tw_builder *u, const struct tw_graph *g) {
+    for (uint32_t t = 0; t < u->tensors.n; t++) {
+        struct tw_tensor *x = &u->tensors.items[t];
+        if (x->role == TW_ROLE_STATE && g->values.items[u->tensor_value.items[t]].window) {
+            x->rows *= SEQUENCES;
+            x->bytes *= SEQUENCES;
+        }
+    }
+}
 
 static void open_one(const struct bed *b, struct world *w, const char *target, uint32_t host_sites,
                      bool batch) {
@@ -46,8 +58,8 @@ static void open_one(const struct bed *b, struct world *w, const char *target, u
     struct tw_section_config *config = &w->pipeline.config;
     config->kv_pages = SEQUENCES * b->slots;
     config->batch = batch;
-    if (b->window) {
-        config->window_ctx = b->window + TW_KEY_SEGMENT;
+    if (b->window_slots) {
+        config->window_ctx = b->window_slots * TW_KV_BLOCK - 128;
         config->window_positions = b->window_slots * TW_KV_BLOCK;
     }
     assert_int_equal(config->n_positions, b->slots * TW_KV_BLOCK);
@@ -59,6 +71,9 @@ static void open_one(const struct bed *b, struct world *w, const char *target, u
     for (uint32_t t = 0, row = 0; t < u->tensors.n; t++) {
         u->tensors.items[t].bind_first = row;
         row += u->tensors.items[t].bind_count;
+    }
+    if (b->window_slots) {
+        add_pages(u, &w->pipeline.graph);
     }
     must_prove(u);
     w->side = (struct run_side){"", &w->pipeline.graph};
@@ -86,11 +101,19 @@ static void shuffle(struct bed *b, int32_t *page, uint32_t n) {
 static void make_sequences(struct bed *b) {
     int32_t page[SEQUENCES * MAX_SLOTS];
     for (uint32_t i = 0; i < SEQUENCES; i++) {
-        b->sequences[i].pos = random_below(&b->seed, b->shape.n_ctx - STEPS * MAX_BATCH);
+        struct sequence *s = &b->sequences[i];
+        s->pos = random_below(&b->seed, b->shape.n_ctx - STEPS * MAX_BATCH);
+        s->origin = s->pos < b->shape.window
+                        ? 0
+                        : (s->pos - b->shape.window) / TW_KEY_SEGMENT * TW_KEY_SEGMENT;
     }
     shuffle(b, page, SEQUENCES * b->slots);
     for (uint32_t i = 0; i < SEQUENCES * b->slots; i++) {
         b->sequences[i / b->slots].page[i % b->slots] = page[i];
+    }
+    shuffle(b, page, SEQUENCES * b->window_slots);
+    for (uint32_t i = 0; i < SEQUENCES * b->window_slots; i++) {
+        b->sequences[i / b->window_slots].window_page[i % b->window_slots] = page[i];
     }
 }
 
@@ -102,6 +125,10 @@ static void open_bed(struct bed *b, const struct random_shape *shape, const char
     b->seed = n * 7 + host_sites;
     b->slots = (shape->n_ctx + 128 + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
     assert_true(b->slots <= MAX_SLOTS);
+    uint32_t most = shape->window + TW_KEY_SEGMENT + STEPS * MAX_BATCH + 128;
+    if (shape->window && most / TW_KV_BLOCK + 1 < b->slots) {
+        b->window_slots = most / TW_KV_BLOCK + 1;
+    }
     assert_true(random_model_init(&b->model, shape));
     open_one(b, &b->alone, target, host_sites, false);
     open_one(b, &b->batch, target, host_sites, true);
@@ -127,7 +154,7 @@ static uint32_t find(const struct program_run *r, const char *name) {
 
 static void set(const struct program_run *r, const char *name, uint32_t element, int32_t value) {
     uint32_t t = find(r, name);
-    if (t != TW_NONE) { /* decode has no rows */
+    if (t != TW_NONE) { /* not every program has all */
         assert_int_equal(r->p.tensors[t].role, TW_ROLE_INPUT);
         assert_true((uint64_t)element * 4 + 4 <= r->p.tensors[t].bytes);
         memcpy(run_data(r, t, 0) + (size_t)element * 4, &value, sizeof value);
@@ -142,8 +169,14 @@ static void set_row(const struct bed *b, const struct program_run *r, uint32_t a
     set(r, "pos", at, (int32_t)row->pos);
     set(r, "end", at, used ? (int32_t)row->pos + 1 : 0);
     set(r, "rows", at, used);
+    const struct sequence *s = used ? &b->sequences[row->sequence] : NULL;
     for (uint32_t i = 0; i < b->slots; i++) {
-        set(r, "pages", at * b->slots + i, used ? b->sequences[row->sequence].page[i] : -1);
+        set(r, "pages", at * b->slots + i, s ? s->page[i] : -1);
+    }
+    set(r, "pos.window", at, s ? (int32_t)(row->pos - s->origin) : 0);
+    set(r, "end.window", at, s ? (int32_t)(row->pos - s->origin) + 1 : 0);
+    for (uint32_t i = 0; i < b->window_slots; i++) {
+        set(r, "pages.window", at * b->window_slots + i, s ? s->window_page[i] : -1);
     }
 }
 
@@ -318,10 +351,51 @@ static void rows_have_those_bits_in_any_order(void **state) {
     }
 }
 
+/* Windows with tables of their own, and queries that are scaled by position. */
+static void windows_and_scaled_queries(void **state) {
+    (void)state;
+    static const struct random_shape windowed = {
+        .dim = 32,
+        .hidden = 64,
+        .n_layers = 3,
+        .n_heads = 4,
+        .n_kv_heads = 2,
+        .head_dim = 8,
+        .n_vocab = 40,
+        .n_ctx = 1400,
+        .seed = 9,
+        .switches = {.query_slope = 0.2f, .query_period = 20},
+        .window = 40,
+        .period = 2};
+    for (uint32_t t = 0; t < sizeof targets / sizeof *targets; t++) {
+        struct bed b;
+        open_bed(&b, &windowed, targets[t].name, targets[t].host_sites, t % 2 ? 8 : 4);
+        assert_true(find(&b.batch.run, "pages.window") != TW_NONE &&
+                    find(&b.batch.run, "pages") != TW_NONE);
+        run_batches(&b, FAST_SIMD);
+        run_batches(&b, RANDOM);
+        close_bed(&b);
+    }
+}
+
+static void any_decoder(void **state) {
+    (void)state;
+    for (uint32_t seed = 1; seed <= 10; seed++) {
+        struct random_shape shape = random_decoder_of(seed);
+        struct bed b;
+        shape.n_ctx = 200;
+        open_bed(&b, &shape, "host", seed % 3 + 1, seed % 2 ? 4 : 8);
+        run_batches(&b, FAST_SIMD);
+        close_bed(&b);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_have_the_bits_of_the_token_alone),
         cmocka_unit_test(rows_have_those_bits_in_any_order),
+        cmocka_unit_test(windows_and_scaled_queries),
+        cmocka_unit_test(any_decoder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -278,6 +278,61 @@ static void each_bad_entry_is_refused_and_nothing_is_written(void **state) {
     pb_free(b.m);
 }
 
+/* Rows of one sequence write different positions of one page; the same position is refused. */
+static void rows_of_one_sequence_share_its_page(void **state) {
+    (void)state;
+    struct batch b = make_batch();
+    set_good(&b);
+    mb_set_i32(b.m, b.table, SLOTS + 1, good_table[0][1]);
+    mb_set_i32(b.m, b.pos, 1, good_pos[0] + 1);
+    mb_freeze(b.m);
+    const float *x = mb_data(b.m, b.x, 0);
+    for (int fast = 0; fast < 2; fast++) {
+        struct machine k = start(&b, fast);
+        struct tw_fault f = {0};
+        assert_int_equal(step(&k, &f), 0);
+        for (uint32_t r = 0; r < 2; r++) {
+            assert_true(key_of(&b, 2, r, 1, 2) == x[r * ROW + DIM + 2]);
+            assert_true(value_of(&b, 2, r, 1, 2) == x[r * ROW + DIM + 2]);
+        }
+        mb_set_i32(b.m, b.pos, 1, good_pos[0]);
+        assert_int_equal(step(&k, &f), TW_E_FAULT);
+        assert_string_equal(f.what, "PageShared");
+        assert_int_equal(f.element, SLOTS + 1);
+        assert_int_equal(f.have, 2);
+        assert_int_equal(f.need, 1);
+        mb_set_i32(b.m, b.pos, 1, 63); /* its other page: column 0 */
+        mb_set_i32(b.m, b.table, SLOTS, 2);
+        assert_int_equal(step(&k, &f), TW_E_FAULT);
+        assert_string_equal(f.what, "PageShared");
+        free(k.memory);
+        mb_rewind(b.m);
+    }
+    pb_free(b.m);
+}
+
+/* Neither what is before the page of a position, nor the pages of a row that is not there. */
+static void entries_that_are_not_used_may_be_anything(void **state) {
+    (void)state;
+    struct batch b = make_batch();
+    set_good(&b);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        mb_set_i32(b.m, b.table, SLOTS + i, i == 2 ? 3 : -1);
+        mb_set_i32(b.m, b.table, 2 * SLOTS + i, INT32_MIN);
+    }
+    mb_set_i32(b.m, b.n, 0, 2);
+    mb_freeze(b.m);
+    for (int fast = 0; fast < 2; fast++) {
+        struct machine k = start(&b, fast);
+        struct tw_fault f = {0};
+        assert_int_equal(step(&k, &f), 0);
+        check_caches(&b, 2);
+        free(k.memory);
+        mb_rewind(b.m);
+    }
+    pb_free(b.m);
+}
+
 /* A position beyond the row of a table has no page, though the next row has one. */
 static void a_position_beyond_the_table_is_refused(void **state) {
     (void)state;
@@ -566,6 +621,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_a_batch_write_pages_of_their_own),
         cmocka_unit_test(each_bad_entry_is_refused_and_nothing_is_written),
+        cmocka_unit_test(rows_of_one_sequence_share_its_page),
+        cmocka_unit_test(entries_that_are_not_used_may_be_anything),
         cmocka_unit_test(a_position_beyond_the_table_is_refused),
         cmocka_unit_test(tables_of_different_states_are_independent),
         cmocka_unit_test(a_page_goes_to_many_sites),
