@@ -13,20 +13,34 @@
 
 #define KIB ((uint64_t)1 << 10)
 
+static const uint64_t search = 4096 * KIB;
+
+/* Storages, buffers, stages, code of a site; sends to each chip. */
+static uint64_t site_bytes(const struct tw_target *t) {
+    return 128 * KIB + (t->n_chips - 1) * 6 * KIB;
+}
+
+/* Attention code of the key heads; one more per site: the query heads of one key head may be on
+ * several sites. */
+static uint64_t head_bytes(const struct tw_hparams *h, const struct tw_target *t) {
+    return ((uint64_t)h->n_kv_heads + tw_target_sites(t)) * 8 * KIB;
+}
+
 uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t,
                            uint32_t n_bodies) {
-    const uint64_t n_sites = tw_target_sites(t), search = 4096 * KIB;
-    const uint64_t site =
-        128 * KIB +
-        (t->n_chips - 1) * 6 * KIB; /* storages, buffers, stages, code; sends to each chip */
-    /* attention code per head; symbols per layer */
-    const uint64_t head = 8 * KIB, layer = 8 * KIB;
-    /* one more per site: the query heads of one key head may be on several sites */
-    uint64_t heads = (uint64_t)h->n_kv_heads + n_sites;
+    const uint64_t layer = 8 * KIB; /* symbols */
     uint64_t widest = (uint64_t)h->dim + h->hidden + (uint64_t)h->n_heads * h->head_dim;
     /* fill.c: panels that are cut by the pieces of the file, and rows to convert and converted */
     uint64_t panels = 3 * widest * TW_PANEL_ROWS * 4;
-    return 2 * (search + n_bodies * (n_sites * site + heads * head)) + h->n_layers * layer + panels;
+    uint64_t body = tw_target_sites(t) * site_bytes(t) + head_bytes(h, t);
+    return 2 * (search + n_bodies * body) + h->n_layers * layer + panels;
+}
+
+uint64_t tw_compile_batch_memory(const struct tw_hparams *h, const struct tw_target *t,
+                                 uint32_t n_bodies, uint32_t rows) {
+    const uint64_t row = 4 * KIB; /* code of a site for each row */
+    uint64_t sites = tw_target_sites(t) * (site_bytes(t) + rows * row);
+    return search + n_bodies * (sites + rows * head_bytes(h, t));
 }
 
 /* Returns how many layers the bodies of the graph's regions are. */
@@ -41,9 +55,13 @@ static uint32_t layer_bodies(struct compilation *c) {
 }
 
 int tw_pipeline_check_memory(struct compilation *c, const char *path, tw_error *err) {
-    uint64_t have = c->mem.size, need = tw_compile_memory(&c->model.h, &c->target, layer_bodies(c));
+    uint32_t bodies = layer_bodies(c);
+    uint64_t have = c->mem.size, need = tw_compile_memory(&c->model.h, &c->target, bodies);
     need += c->model.h.query_slope != 0.0f ? (uint64_t)c->n_ctx * 8 : 0; /* factors by position */
     need += c->options.all_logits ? need / 2 : 0; /* three programs, not two */
+    for (uint32_t rows = 2; rows < 2 * c->options.batch_rows; rows *= 2) {
+        need += tw_compile_batch_memory(&c->model.h, &c->target, bodies, rows);
+    }
     if (need <= have) {
         return 0;
     }

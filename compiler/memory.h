@@ -14,5 +14,8 @@
  * starts. */
 uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t,
                            uint32_t n_bodies);
+/* Returns what a batch of so many rows adds to that. */
+uint64_t tw_compile_batch_memory(const struct tw_hparams *h, const struct tw_target *t,
+                                 uint32_t n_bodies, uint32_t rows);
 
 #endif

@@ -324,6 +324,32 @@ static void check_arena(struct random_shape shape, const char *target, uint32_t 
     close_world(&w);
 }
 
+/* The same of a batch, whose attention is emitted row by row. */
+static void check_batch_arena(struct random_shape shape, const char *target, uint32_t host_sites) {
+    const uint32_t rows = 16;
+    struct grid_world w;
+    struct tw_certificate certificate;
+    open_shape(&w, shape, target, host_sites);
+    w.p.config.kv_pages = w.p.config.n_positions / TW_KV_BLOCK;
+    w.p.config.batch = true;
+    size_t before = w.p.mem.used;
+    if (build(&w, rows, 0)) {
+        verify_sections_alone(&w);
+        struct tw_program view = tw_builder_program(&w.program.program);
+        assert_int_equal(tw_verify_program(&view, NULL, NULL), 0);
+        assert_int_equal(tw_certify(&w.p.mem, &view, &certificate, NULL), 0);
+        uint64_t bound = tw_compile_batch_memory(&w.model.model.h, &w.p.target,
+                                                 (uint32_t)w.p.graph.regions.n - 2, rows),
+                 used = w.p.mem.used - before;
+        if (used > bound * 3 / 4) {
+            fail_msg("%s on %s x %u: a batch takes %llu bytes, bound %llu",
+                     random_shape_text(&w.shape), target, tw_target_sites(&w.p.target),
+                     (unsigned long long)used, (unsigned long long)bound);
+        }
+    }
+    close_world(&w);
+}
+
 /* 64 chips of 4 sites: every exchanged value is sent 64 times. */
 static void check_many_chips(struct random_shape shape) {
     static const char text[] =
@@ -348,7 +374,12 @@ static void the_arena_stays_well_below_its_bound(void **state) {
         check_arena(random_shape_of(i), grid_targets[i % N_GRID_TARGETS].name,
                     grid_targets[i % N_GRID_TARGETS].host_sites);
     }
+    for (uint32_t i = 0; i < N_GRID_TARGETS; i++) {
+        check_batch_arena(known_shapes[i % N_KNOWN_SHAPES], grid_targets[i].name,
+                          grid_targets[i].host_sites);
+    }
     struct random_shape s = known_shapes[2];
+    check_batch_arena(s, "host", 2); /* 128 key heads */
     s.n_heads = s.n_kv_heads = 256;
     check_arena(s, "host", 256);
     s.n_heads = s.n_kv_heads = 8192;
