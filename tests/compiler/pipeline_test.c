@@ -290,6 +290,46 @@ static void a_prefill_that_does_not_fit_is_halved_unless_requested(void **state)
     expect_error(w, SHIPPED, second, TW_E_PLACEMENT, "target t,");
 }
 
+static void check_batches(struct compile_world *w, uint32_t most) {
+    struct tw_bundle b;
+    must_compile(w, SHIPPED, w->out);
+    assert_int_equal(w->report.batch_rows, most);
+    must_open(w->out, &b);
+    assert_string_equal(b.programs[0].name, "decode"); /* what a prefix finds first */
+    for (uint32_t rows = 2; rows <= 32; rows *= 2) {
+        char name[32];
+        snprintf(name, sizeof name, "decode.%u", rows);
+        const struct tw_program *p = tw_bundle_program(&b, name);
+        assert_true((p != NULL) == (rows <= most));
+        assert_true(!p || p->rows == rows);
+    }
+    tw_bundle_close(&b);
+}
+
+static void batches_are_powers_of_two_up_to_what_is_requested(void **state) {
+    struct compile_world *w = *state;
+    static const uint32_t rows[][2] = {{0, 0}, {1, 0}, {2, 2}, {3, 4}, {8, 8}, {9, 16}, {16, 16}};
+    w->options.target = "host";
+    w->options.host_sites = 2;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        w->options.batch_rows = rows[i][0];
+        check_batches(w, rows[i][1]);
+    }
+    w->options.all_logits = 1; /* seven programs */
+    check_batches(w, 16);
+    w->options.batch_rows = 17;
+    expect_error(w, SHIPPED, w->out, TW_E_USAGE, "a batch of 17 rows is too large");
+}
+
+static void batches_that_do_not_fit_are_left_out(void **state) {
+    struct compile_world *w = *state;
+    w->options.batch_rows = 16;
+    use_target(w, 4, 2, 80000);
+    must_compile(w, SHIPPED, w->out);
+    assert_in_range(w->report.batch_rows, 2, 8);
+    check_batches(w, w->report.batch_rows);
+}
+
 /* ---- keys ---- */
 
 static void key_of(struct compile_world *w, const char *model, char key[65]) {
@@ -303,7 +343,7 @@ static void key_of(struct compile_world *w, const char *model, char key[65]) {
 
 static void a_key_depends_on_content_options_and_target_but_not_on_names(void **state) {
     struct compile_world *w = *state;
-    char keys[14][65], again[65];
+    char keys[15][65], again[65];
     uint32_t n = 0;
     size_t size;
     uint8_t *bytes = bundle_fixture_read(SHIPPED, &size);
@@ -334,6 +374,8 @@ static void a_key_depends_on_content_options_and_target_but_not_on_names(void **
     use_target(w, 4, 4, 524288);
     key_of(w, SHIPPED, keys[n++]);
     w->options.activations = "f32";
+    key_of(w, SHIPPED, keys[n++]);
+    w->options.batch_rows = 8;
     key_of(w, SHIPPED, keys[n++]);
     for (const char *const *q = (const char *const[]){"q8_0", "q4_0", "f16", NULL}; *q; q++) {
         w->options.quant = *q;
@@ -475,6 +517,8 @@ int main(void) {
         world_test(explicit_prefill_rows_are_kept),
         world_test(options_out_of_range_are_the_callers_mistake),
         world_test(options_of_an_older_caller_are_completed_with_defaults),
+        world_test(batches_are_powers_of_two_up_to_what_is_requested),
+        world_test(batches_that_do_not_fit_are_left_out),
         world_test(a_prefill_that_does_not_fit_is_halved_unless_requested),
         world_test(a_key_depends_on_content_options_and_target_but_not_on_names),
         world_test(a_key_needs_a_readable_model_and_valid_options),

@@ -13,6 +13,23 @@ run 0 compile "$model" -o "$work/b.twb" --target grid8x8 --json
 check 'compile --json' python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert d["target"] == "grid8x8" and d["sites"] == 64 and d["bundle_bytes"] > 1e6' "$work/out"
 same 'the reported size is the file size' "$(stat -c %s "$work/b.twb")" "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["bundle_bytes"])' "$work/out")"
 
+run 0 compile "$model" -o "$work/batch.twb" --batch 3
+check 'compile --batch' sh -c 'printf "%s\n" "$1" | grep -q "batches of up to 4"' _ "$out"
+run 0 inspect "$work/batch.twb"
+check 'inspect shows the programs of batches' sh -c 'grep -q "^program   decode  *1 token" "$1" && grep -q "^program   decode.2  *2 tokens" "$1" && grep -q "^program   decode.4  *4 tokens" "$1"' _ "$work/out"
+check 'verify of a bundle with batches' run 0 verify "$work/batch.twb"
+run 0 dump "$work/batch.twb" --program decode
+check 'dump --program decode is the one of a token' sh -c 'head -n 1 "$1" | grep -q "^program decode rows=1"' _ "$work/out"
+refuses 'a batch that is too large' 2 'option --batch' compile "$model" -o "$work/b.twb" --batch 17
+refuses '--batch with a bundle' 2 'option --batch is for models' run "$work/batch.twb" --batch 2 -p x
+cat >"$work/small.json" <<'END'
+{"name": "small", "chips": 1, "width": 4, "height": 2, "sram_bytes": 80000, "banks": 2, "clock_hz": 1e9,
+ "dram_bytes_per_cycle": 64, "site_load_bytes_per_cycle": 16, "fma_per_cycle": 64, "int8_mac_per_cycle": 256,
+ "vector_per_cycle": 16, "link_bytes_per_cycle": 32, "sync_cycles": 50, "call_cycles": 20}
+END
+run 0 compile "$model" -o "$work/batch.twb" --target "$work/small.json" --batch 16
+check 'fewer rows than requested are noted' sh -c 'printf "%s\n" "$1" | grep -q "option --batch: 16 .*programs of at most [248] fit"' _ "$err"
+
 refuses 'a bundle to standard output' 2 'cannot be written to standard output' compile "$model" -o -
 check 'no file of that name' [ ! -e - ]
 refuses 'a folder that is not there' 3 '^tilewright: /no/such/x.twb: cannot write: No such file' compile "$model" -o /no/such/x.twb
