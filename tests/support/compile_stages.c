@@ -65,7 +65,7 @@ int pipeline_program(struct pipeline *p, uint32_t rows, uint32_t rank, struct pi
         return tw_fail(err, TW_E_PLACEMENT, "pipeline: activations of %u rows do not fit", rows);
     }
     out->graph = p->graph;
-    if (p->config.batch) {
+    if (p->config.batch || p->all_logits) {
         tw_graph_all_rows(&p->graph, &out->graph);
     }
     int rc = tw_mid_plan(&out->graph, &p->target, rows, rank, &out->mid, &found, err);
@@ -76,6 +76,7 @@ int pipeline_program(struct pipeline *p, uint32_t rows, uint32_t rank, struct pi
     }
     const char *name = tw_cmem_printf(&p->mem,
                                       p->config.batch ? "decode.%u"
+                                      : p->all_logits ? "score.%u"
                                       : rows == 1     ? "decode"
                                                       : "prefill.%u",
                                       rows);

@@ -17,6 +17,7 @@ struct pipeline {
     struct tw_graph graph;
     struct tw_target target;
     struct tw_section_config config; /* batch: for programs decode.N */
+    bool all_logits;                 /* for programs score.N */
 };
 
 /* Every stage of one program; arrays by region. */
