@@ -9,13 +9,10 @@
 #include "tilewright/target.h"
 
 /* Returns the maximum bytes of the compile arena (arena.h) that a model of that shape can take on
- * that target, with so many layers in the bodies of the graph's regions (arch/layers.h).
- * A model that may need more than the arena has is refused with NOMEM before planning
- * starts. */
-uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t,
-                           uint32_t n_bodies);
-/* Returns what a batch of so many rows adds to that. */
-uint64_t tw_compile_batch_memory(const struct tw_hparams *h, const struct tw_target *t,
-                                 uint32_t n_bodies, uint32_t rows);
+ * that target, with so many layers in the bodies of the graph's regions (arch/layers.h), and with
+ * programs of batches of up to so many rows (0: none). A model that may need more than the arena
+ * has is refused with NOMEM before planning starts. */
+uint64_t tw_compile_memory(const struct tw_hparams *h, const struct tw_target *t, uint32_t n_bodies,
+                           uint32_t batch_rows);
 
 #endif

@@ -54,8 +54,8 @@ static inline struct tw_affine instance(const struct tw_gvalue *v) {
     return v->instances > 1 ? tw_affine_plus(at(0), TW_VAR_INSTANCE, 1) : at(0);
 }
 
-/* Returns the number of rows of a value: with token rows all those of a batch, the trip "rows", or 1
- * if the program's steps have one token; else 1. */
+/* Returns the number of rows of a value: with token rows all those of a batch, the trip "rows", or
+ * 1 if the program's steps have one token; else 1. */
 static inline struct tw_count count_rows(struct tw_section_builder *b, int token_rows) {
     uint32_t max = token_rows ? b->low->rows : 1;
     return max > 1 && !b->config->batch

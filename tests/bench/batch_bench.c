@@ -3,8 +3,9 @@
  * Measures what a batch gains: steps of decode.8 and decode.16, whose rows are of different
  * sequences, against decode of one token, and prefill and score of as many tokens of one sequence,
  * step by step in turn, at several depths. Prefill computes the logits of one row, score those of
- * all, as a batch does; neither reads a cache for each row. The model has the shape of a Llama of 110M parameters, 8-bit;
- * weights are zeros. Prints medians of CPU time. Usage: batch_bench [ROUNDS].
+ * all, as a batch does; neither reads a cache for each row. The model has the shape of a Llama of
+ * 110M parameters, 8-bit; weights are zeros. Prints medians of CPU time. Usage: batch_bench
+ * [ROUNDS].
  */
 #include "firmware/core/tile_machine.h"
 #include "tests/support/compile_stages.h"

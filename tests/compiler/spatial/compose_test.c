@@ -316,7 +316,7 @@ static void check_arena(struct random_shape shape, const char *target, uint32_t 
         }
     }
     uint64_t bound =
-        tw_compile_memory(&w.model.model.h, &w.p.target, (uint32_t)w.p.graph.regions.n - 2);
+        tw_compile_memory(&w.model.model.h, &w.p.target, (uint32_t)w.p.graph.regions.n - 2, 0);
     if (w.p.mem.used > bound * 3 / 4) {
         fail_msg("%s on %s x %u: %zu bytes used, bound %llu", random_shape_text(&w.shape), target,
                  tw_target_sites(&w.p.target), w.p.mem.used, (unsigned long long)bound);
@@ -338,8 +338,10 @@ static void check_batch_arena(struct random_shape shape, const char *target, uin
         struct tw_program view = tw_builder_program(&w.program.program);
         assert_int_equal(tw_verify_program(&view, NULL, NULL), 0);
         assert_int_equal(tw_certify(&w.p.mem, &view, &certificate, NULL), 0);
-        uint64_t bound = tw_compile_batch_memory(&w.model.model.h, &w.p.target,
-                                                 (uint32_t)w.p.graph.regions.n - 2, rows),
+        uint32_t bodies = (uint32_t)w.p.graph.regions.n - 2;
+        const struct tw_hparams *h = &w.model.model.h;
+        uint64_t bound = tw_compile_memory(h, &w.p.target, bodies, rows) -
+                         tw_compile_memory(h, &w.p.target, bodies, rows / 2),
                  used = w.p.mem.used - before;
         if (used > bound * 3 / 4) {
             fail_msg("%s on %s x %u: a batch takes %llu bytes, bound %llu",
