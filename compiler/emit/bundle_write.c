@@ -8,18 +8,14 @@
 #include "compiler/emit/bundle_layout.h"
 #include "loader/base/file_limit.h"
 #include "loader/base/hash.h"
-#include "loader/base/temporary.h"
+#include "loader/base/new_file.h"
 #include "loader/bundle/loader.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <libelf.h>
-#include <libgen.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define PIECE_BYTES (8u << 20)
@@ -33,12 +29,6 @@ struct output {
     uint64_t done, total; /* bytes of weights */
 };
 
-static int fail_write(const char *path, int number, tw_error *err) {
-    bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
-    return tw_fail(err, full ? TW_E_NOSPACE : TW_E_IO, "%s: cannot write: %s", path,
-                   strerror(number));
-}
-
 static int write_at(const struct output *out, const void *bytes, uint64_t size, uint64_t offset,
                     tw_error *err) {
     const uint8_t *at = bytes;
@@ -48,7 +38,7 @@ static int write_at(const struct output *out, const void *bytes, uint64_t size, 
             continue;
         }
         if (n <= 0) {
-            return fail_write(out->path, n < 0 ? errno : ENOSPC, err);
+            return tw_fail_write(out->path, n < 0 ? errno : ENOSPC, err);
         }
         at += n;
         size -= (uint64_t)n;
@@ -182,7 +172,7 @@ static int write_elf(const struct output *out, const struct tw_emit_layout *layo
         elf_flagelf(elf, ELF_C_SET, ELF_F_LAYOUT);
         if (elf_update(elf, ELF_C_WRITE) < 0) {
             int number = errno;
-            rc = number ? fail_write(out->path, number, err)
+            rc = number ? tw_fail_write(out->path, number, err)
                         : tw_fail(err, TW_E_INTERNAL, "%s: libelf: %s", out->path, elf_errmsg(-1));
         }
     }
@@ -224,112 +214,41 @@ static int write_file(struct output *out, const struct tw_emit_layout *layout, t
     free(out->piece);
     out->piece = NULL;
     if (rc == 0 && ftruncate(out->fd, (off_t)layout->file_bytes) != 0) {
-        rc = fail_write(out->path, errno, err);
+        rc = tw_fail_write(out->path, errno, err);
     }
     if (rc == 0 && fsync(out->fd) != 0) {
-        rc = fail_write(out->path, errno, err);
+        rc = tw_fail_write(out->path, errno, err);
     }
     return rc;
 }
 
-/* Refuses to replace a device or a pipe with a file. */
-static int check_target(const char *path, tw_error *err) {
-    struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        return tw_fail(err, TW_E_IO, "%s: exists and is not a regular file", path);
-    }
-    return 0;
-}
-
-/* Makes the new name durable across a power loss; best effort, as some file systems refuse it. */
-static void sync_folder(const char *path) {
-    char copy[PATH_MAX];
-    if (strlen(path) >= sizeof copy) {
-        return;
-    }
-    strcpy(copy, path);
-    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)fsync(fd);
-        close(fd);
-    }
-}
-
-/* Opens a file without a name, so that a compiler that is killed leaves nothing; if the file system
- * has no such files, one named `temporary`. Stores in `name` a path by which it can be reopened.
- * Returns the descriptor, or -1 with errno set. */
-static int open_temporary(const char *path, const char *temporary, char *name, size_t size) {
-    char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", path);
-    int fd = strlen(path) < sizeof folder
-                 ? open(dirname(folder), O_TMPFILE | O_RDWR | O_CLOEXEC, 0644)
-                 : -1;
-    snprintf(name, size, "/proc/self/fd/%d", fd);
-    if (fd >= 0 && access(name, F_OK)) { /* without /proc, linkat() could not name it */
-        close(fd);
-        fd = -1;
-    }
-    if (fd < 0) {
-        snprintf(name, size, "%s", temporary);
-        fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    }
-    return fd;
-}
-
-/* Gives the file its final name. Returns 0 or an errno. */
-static int publish(const char *name, const char *temporary, const char *path) {
-    bool unnamed = strcmp(name, temporary) != 0;
-    if (unnamed && linkat(AT_FDCWD, name, AT_FDCWD, temporary, AT_SYMLINK_FOLLOW)) {
-        return errno;
-    }
-    return rename(temporary, path) ? errno : 0;
-}
-
-/* Writes and checks the file, then gives it its name. */
-static int write_and_rename(const char *path, const char *temporary,
-                            const struct tw_emit_layout *layout, tw_error *err) {
-    struct output out = {.path = path, .fd = -1};
+/* Writes the file and checks it; the caller gives it its name. */
+static int write_checked(const struct tw_new_file *file, const struct tw_emit_layout *layout,
+                         tw_error *err) {
+    struct output out = {.path = file->path, .fd = file->fd};
     struct tw_bundle bundle;
-    char name[PATH_MAX + 64];
-    if (!tw_file_size_allowed(layout->file_bytes)) {
-        return fail_write(path, EFBIG, err); /* instead of SIGXFSZ at the first write */
-    }
-    unlink(temporary);
-    out.fd = open_temporary(path, temporary, name, sizeof name);
-    if (out.fd < 0) {
-        return fail_write(path, errno, err);
-    }
     int rc = write_file(&out, layout, err);
     if (rc == 0) {
-        rc = tw_bundle_open(name, TW_BUNDLE_NO_RULES, &bundle, err);
+        rc = tw_bundle_open(file->name, TW_BUNDLE_NO_RULES, &bundle, err);
         tw_bundle_close(&bundle);
     }
-    int e = rc == 0 ? publish(name, temporary, path) : 0;
-    if (e) {
-        rc = fail_write(path, e, err);
-    }
-    if (close(out.fd) != 0 && rc == 0) {
-        rc = fail_write(path, errno, err);
-    }
-    if (rc == 0) {
-        sync_folder(path);
-    } else {
-        unlink(temporary);
-    }
     return rc;
+}
+
+static int write_layout(const char *path, const struct tw_emit_layout *layout, tw_error *err) {
+    struct tw_new_file file;
+    if (!tw_file_size_allowed(layout->file_bytes)) {
+        return tw_fail_write(path, EFBIG, err); /* instead of SIGXFSZ at the first write */
+    }
+    int rc = tw_new_file_open(path, &file, err);
+    return rc ? rc : tw_new_file_end(&file, write_checked(&file, layout, err), err);
 }
 
 int tw_bundle_write(const char *path, const struct tw_emit_spec *spec, tw_error *err) {
     struct tw_emit_layout layout;
-    char *temporary = tw_temporary_path(path);
-    if (!temporary) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory for the temporary name", path);
-    }
     memset(&layout, 0, sizeof layout);
-    int rc = check_target(path, err);
-    rc = rc ? rc : tw_emit_layout_build(path, spec, &layout, err);
-    rc = rc ? rc : write_and_rename(path, temporary, &layout, err);
+    int rc = tw_emit_layout_build(path, spec, &layout, err);
+    rc = rc ? rc : write_layout(path, &layout, err);
     tw_emit_layout_finish(&layout);
-    free(temporary);
     return rc;
 }
