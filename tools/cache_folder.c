@@ -5,6 +5,7 @@
 #include "tools/cache_folder.h"
 
 #include "loader/base/private_path.h"
+#include "tools/text.h"
 #include "tools/ui.h"
 
 #include <dirent.h>
@@ -70,16 +71,10 @@ static const char *digits_of(const char *name) {
     return digits[-1] == '-' && strspn(digits, "0123456789abcdef") == DIGITS ? digits : NULL;
 }
 
-static void hex(const uint8_t *bytes, size_t n, char *text) {
-    for (size_t i = 0; i < n; i++) {
-        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-    }
-}
-
 bool cache_is_whole(const struct cache_entry *e, const struct tw_decoder_info *info) {
     const char *digits = digits_of(e->name);
     char content[CACHE_KEY_DIGITS + 1];
-    hex(info->content_hash, CACHE_KEY_DIGITS / 2, content);
+    text_hex(info->content_hash, CACHE_KEY_DIGITS / 2, content);
     return digits && strncmp(digits + CACHE_KEY_DIGITS, content, CACHE_KEY_DIGITS) == 0;
 }
 
@@ -101,7 +96,7 @@ void cache_name(char name[CACHE_NAME_BYTES], const struct tw_decoder_info *info,
     const char *slash = strrchr(model, '/');
     put_word(word, sizeof word, info->model[0] ? info->model : slash ? slash + 1 : model);
     put_word(target, sizeof target, info->target);
-    hex(info->content_hash, CACHE_KEY_DIGITS / 2, content);
+    text_hex(info->content_hash, CACHE_KEY_DIGITS / 2, content);
     snprintf(name, CACHE_NAME_BYTES, "%s-%s-%.32s%s" ENDING, word, target, key, content);
 }
 

@@ -16,6 +16,6 @@ struct cmd {
 
 extern const struct cmd cmd_compile, cmd_run, cmd_chat, cmd_perplexity, cmd_bench, cmd_inspect,
     cmd_dump, cmd_verify, cmd_devices, cmd_emulate, cmd_selftest, cmd_reset, cmd_doctor, cmd_top,
-    cmd_cache, cmd_state;
+    cmd_cache, cmd_state, cmd_diff, cmd_patch;
 
 #endif

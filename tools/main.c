@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 static const struct cmd *const commands[] = {
-    &cmd_compile, &cmd_run,    &cmd_chat,    &cmd_perplexity, &cmd_bench,    &cmd_inspect,
-    &cmd_dump,    &cmd_verify, &cmd_devices, &cmd_emulate,    &cmd_selftest, &cmd_reset,
-    &cmd_doctor,  &cmd_top,    &cmd_cache,   &cmd_state,      NULL};
+    &cmd_compile, &cmd_run,   &cmd_chat,   &cmd_perplexity, &cmd_bench,   &cmd_inspect,  &cmd_dump,
+    &cmd_diff,    &cmd_patch, &cmd_verify, &cmd_devices,    &cmd_emulate, &cmd_selftest, &cmd_reset,
+    &cmd_doctor,  &cmd_top,   &cmd_cache,  &cmd_state,      NULL};
 
 static void print_usage(FILE *out) {
     fputs("usage: tilewright VERB [arguments]\n"

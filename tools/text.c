@@ -71,6 +71,14 @@ json_t *text_json_float(float value) {
     return json_real(strtod(digits, NULL));
 }
 
+const char *text_hex(const uint8_t *bytes, size_t n, char *text) {
+    text[0] = 0;
+    for (size_t i = 0; i < n; i++) {
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    }
+    return text;
+}
+
 const char *text_s(uint64_t n) {
     return n == 1 ? "" : "s";
 }

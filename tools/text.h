@@ -30,6 +30,8 @@ void text_print_generated(const char *text, size_t n);
 
 /* Returns a float as a JSON number with the fewest digits that give the same float back: 0.8. */
 json_t *text_json_float(float value);
+/* Writes n bytes as hexadecimal digits to `text`, which has room for 2 * n + 1, and returns it. */
+const char *text_hex(const uint8_t *bytes, size_t n, char *text);
 /* "" for 1, "s" for other counts. */
 const char *text_s(uint64_t n);
 

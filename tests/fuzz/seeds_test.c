@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The seeds of the fuzz targets that read programs, texts, bundles, certificates and saved states
- * are what this edition of the machine writes: a fuzzer whose seeds are all refused finds nothing.
- * TW_WRITE_SEEDS=1 writes them anew, into tests/fuzz/seeds/. (Those of the other targets are
- * scripts' output, tests/fuzz/mkseeds*.py.)
- */
+ * The seeds of the fuzz targets that read programs, texts, bundles, certificates, saved states and
+ * deltas are what this edition of the machine writes: a fuzzer whose seeds are all refused finds
+ * nothing. TW_WRITE_SEEDS=1 writes them anew, into tests/fuzz/seeds/. (Those of the other targets
+ * are scripts' output, tests/fuzz/mkseeds*.py.)
+ * */
 #include "compiler/spatial/certify.h"
 #include "driver/state/state_internal.h"
 #include "loader/bundle/loader.h"
@@ -17,6 +17,7 @@
 #include "tests/support/saved_sequence.h"
 #include "tests/support/small_program.h"
 #include "tests/support/test.h"
+#include "tilewright/delta.h"
 #include "tilewright/progblob.h"
 
 enum { RANDOM_SEEDS = 6, EACH = 300, MIN_FORMS = 80 };
@@ -277,6 +278,35 @@ static void saved_states_are_of_this_edition(void **state) {
     bundle_fixture_remove(folder);
 }
 
+/* ---- deltas ---- */
+
+/* Copies, patches and stores: single bytes of the last ones differ, and a row of bytes before. */
+static void deltas_are_of_this_edition(void **state) {
+    static struct bundle_fixture f;
+    char *folder = bundle_fixture_folder(), path[3][200];
+    tw_error err = {0};
+    size_t n;
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        snprintf(path[i], sizeof path[i], "%s/%u", folder, i);
+    }
+    bundle_fixture_init(&f);
+    assert_int_equal(tw_bundle_write(path[0], &f.spec, &err), 0);
+    uint8_t *bytes = bundle_fixture_read(path[0], &n);
+    for (uint32_t i = 1; i < 3000; i++) {
+        bytes[n - i] ^= i < 1000 ? i % 100 == 0 : (uint8_t)(1 + i % 255);
+    }
+    assert_int_equal(bundle_fixture_save(path[1], bytes, n), 0);
+    free(bytes);
+    assert_int_equal(tw_delta_make(path[0], path[1], path[2], NULL, &err), 0);
+    bytes = bundle_fixture_read(path[2], &n);
+    for (uint8_t form = 0; form < 2; form++) { /* the forms of fuzz_delta.c */
+        expect_seed("delta", "three", form + 1u, join(&form, 1, bytes, n));
+    }
+    free(bytes);
+    bundle_fixture_remove(folder);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(programs_and_texts_are_of_this_edition),
@@ -284,6 +314,7 @@ int main(void) {
         cmocka_unit_test(certificates_are_of_this_edition),
         cmocka_unit_test(bundles_are_of_this_edition),
         cmocka_unit_test(saved_states_are_of_this_edition),
+        cmocka_unit_test(deltas_are_of_this_edition),
     };
     return cmocka_run_group_tests_name("seeds", tests, NULL, NULL);
 }

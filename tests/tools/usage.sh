@@ -4,7 +4,7 @@
 # shellcheck disable=SC2016 # parameters of sh -c
 . tests/tools/tap.sh
 
-verbs='compile run bench inspect dump verify devices emulate selftest reset doctor top cache state'
+verbs='compile run bench inspect dump diff patch verify devices emulate selftest reset doctor top cache state'
 for verb in $verbs; do
     if run 0 "$verb" --help && printf '%s\n' "$out" | grep -q "^usage: tilewright $verb" && [ -z "$err" ]; then
         ok "$verb --help"

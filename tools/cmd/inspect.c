@@ -31,17 +31,11 @@ static const struct opt_verb verb = {
     1,         "Show what a bundle holds.",
     options,   "A bundle is an ELF file: readelf, nm and objdump can read it, too."};
 
-static void hex(const uint8_t bytes[32], char text[65]) {
-    for (size_t i = 0; i < 32; i++) {
-        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-    }
-}
-
 /* ---- text ---- */
 
 static void print_note(const struct tw_decoder_info *i) {
     char hash[65];
-    hex(i->content_hash, hash);
+    text_hex(i->content_hash, 32, hash);
     printf("model     %s (%s, %s)\n", i->model[0] ? i->model : "-", i->arch,
            i->license[0] ? i->license : "no licence stated");
     printf("          %llu weights, %u layer%s, %u tokens of vocabulary%s, context %u%s%s\n",
@@ -151,8 +145,8 @@ static int print_json(const tw_decoder *decoder, const struct tw_decoder_info *i
     if (code) {
         return code;
     }
-    hex(i->content_hash, content);
-    hex(i->target_hash, target);
+    text_hex(i->content_hash, 32, content);
+    text_hex(i->target_hash, 32, target);
     json_t *version = json_pack("[i, i]", (int)i->bundle_major, (int)i->bundle_minor);
     json_t *abi = json_pack("[i, i]", (int)i->abi_major, (int)i->abi_minor);
     json_t *o = json_pack(

@@ -113,13 +113,6 @@ static int read_folder(struct entries *all, const char *folder, tw_error *err) {
 
 /* ---- printing ---- */
 
-static const char *hash_text(const struct tw_state_info *info, size_t n, char text[65]) {
-    for (size_t i = 0; i < n; i++) {
-        snprintf(text + 2 * i, 3, "%02x", info->model_hash[i]);
-    }
-    return text;
-}
-
 static const char *time_text(uint64_t ns, char text[32]) {
     time_t seconds = (time_t)(ns / 1000000000u);
     struct tm local;
@@ -133,12 +126,12 @@ static const char *time_text(uint64_t ns, char text[32]) {
 static json_t *info_json(const char *path, const struct tw_state_info *i) {
     char hash[65];
     return json_pack("{s:o, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "path",
-                     text_json(path), "model", i->model, "model_hash", hash_text(i, 32, hash), "kv",
-                     i->kv, "policy", i->policy, "version", (json_int_t)i->version, "tokens",
-                     (json_int_t)i->n_tokens, "page_positions", (json_int_t)i->page_positions,
-                     "pages", (json_int_t)i->n_pages, "pages_bytes", (json_int_t)i->pages_bytes,
-                     "bytes", (json_int_t)i->file_bytes, "saves", (json_int_t)i->saves, "saved",
-                     (json_int_t)(i->saved_ns / 1000000000u));
+                     text_json(path), "model", i->model, "model_hash",
+                     text_hex(i->model_hash, 32, hash), "kv", i->kv, "policy", i->policy, "version",
+                     (json_int_t)i->version, "tokens", (json_int_t)i->n_tokens, "page_positions",
+                     (json_int_t)i->page_positions, "pages", (json_int_t)i->n_pages, "pages_bytes",
+                     (json_int_t)i->pages_bytes, "bytes", (json_int_t)i->file_bytes, "saves",
+                     (json_int_t)i->saves, "saved", (json_int_t)(i->saved_ns / 1000000000u));
 }
 
 static json_t *entry_json(const struct entry *e) {
@@ -181,7 +174,7 @@ static int print_list(const struct entries *all, const char *folder, bool json, 
 static void print_info(const char *path, const struct tw_state_info *i) {
     char bytes[32], pages[32], when[32], hash[65];
     printf("%s: saved state, version %u: whole\n", text_clean(path).text, i->version);
-    printf("  model     %s (hash %s)\n", i->model, hash_text(i, 8, hash));
+    printf("  model     %s (hash %s)\n", i->model, text_hex(i->model_hash, 8, hash));
     printf("  sequence  %u token%s, positions \"%s\"\n", i->n_tokens, text_s(i->n_tokens),
            i->policy);
     printf("  caches    %s, %llu pages of %u positions, %s\n", i->kv,

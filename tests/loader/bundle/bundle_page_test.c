@@ -8,6 +8,7 @@
 #include "tests/support/man_page.h"
 #include "tests/support/test.h"
 #include "tilewright/bundle.h"
+#include "tilewright/delta.h"
 #include "tilewright/progblob.h"
 #include "tilewright/vocab.h"
 
@@ -174,6 +175,11 @@ MAN_FIELDS(tw_vocab_extra, W(pre), W(n_scores), W(n_merges), W(n_ends), W(charsm
 MAN_FIELDS(tw_vocab_merge, W(left), W(right), W(merged));
 #undef W
 
+#define W(field) MAN_FIELD(tw_delta_header, field)
+MAN_FIELDS(tw_delta_header, W(magic), W(version), W(reserved), W(base_bytes), W(target_bytes),
+           W(record_bytes), W(base_hash), W(target_hash), W(file_hash), W(hash));
+#undef W
+
 static const struct man_layout layouts[] = {
     MAN_LAYOUT(tw_bundle_note),    MAN_LAYOUT(tw_symbol_type),
     MAN_LAYOUT(tw_bank_record),    MAN_LAYOUT(tw_programs_header),
@@ -187,7 +193,7 @@ static const struct man_layout layouts[] = {
     MAN_LAYOUT(tw_cert_header),    MAN_LAYOUT(tw_cert_entry),
     MAN_LAYOUT(tw_cert_header_1),  MAN_LAYOUT(tw_cert_entry_1),
     MAN_LAYOUT(tw_vocab_header),   MAN_LAYOUT(tw_vocab_extra),
-    MAN_LAYOUT(tw_vocab_merge),
+    MAN_LAYOUT(tw_vocab_merge),    MAN_LAYOUT(tw_delta_header),
 };
 #define N_LAYOUTS (sizeof layouts / sizeof layouts[0])
 

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tilewright patch: makes a bundle of another and a delta.
+ */
+#include "tilewright/delta.h"
+
+#include "tools/cmd.h"
+#include "tools/delta_report.h"
+#include "tools/text.h"
+#include "tools/ui.h"
+
+struct patch_args {
+    const char *out;
+    bool json, quiet;
+};
+
+#define AT(field) offsetof(struct patch_args, field)
+static const struct opt options[] = {
+    {OPT_TEXT, 'o', "output", "BUNDLE", AT(out), 0, 0, "file to write (required)"},
+    {OPT_FLAG, 'q', "quiet", NULL, AT(quiet), 0, 0, "print nothing"},
+    {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON"},
+    {.kind = OPT_END},
+};
+
+static const struct opt_verb verb = {
+    "patch", "OLD DELTA",
+    2,       "Make the bundle that a delta describes (see diff and compile --delta-from).",
+    options, "The bundle appears only when it is complete and has the hash that DELTA states."};
+
+static int patch(const char *old, const char *delta, const struct patch_args *a, tw_error *err) {
+    struct tw_delta_info info = {.size = sizeof info};
+    char bytes[32], hash[65];
+    if (!a->out || !*a->out) {
+        return tw_fail(err, TW_E_USAGE,
+                       "option --output (-o) is missing: name the bundle to write");
+    }
+    int code = tw_delta_apply(old, delta, a->out, &info, err);
+    if (code || a->quiet) {
+        return code;
+    }
+    if (a->json) {
+        return ui_print_json(json_pack("{s:o, s:s, s:o}", "bundle", text_json(a->out), "content",
+                                       text_hex(info.target_hash, sizeof info.target_hash, hash),
+                                       "delta", delta_json(&info, delta)),
+                             err);
+    }
+    printf("%s: %s, content %s\n", text_clean(a->out).text, ui_bytes(info.target_bytes, bytes),
+           text_hex(info.target_hash, sizeof info.target_hash, hash));
+    return ui_flush(err);
+}
+
+static int run(int argc, char **argv, tw_error *err) {
+    struct patch_args a = {0};
+    struct opt_result result;
+    int code = opt_parse(&verb, argc, argv, &a, &result, err);
+    if (code) {
+        return code;
+    }
+    if (result.help) {
+        opt_print_help(&verb, stdout);
+        return ui_flush(err);
+    }
+    return patch(result.operand[0], result.operand[1], &a, err);
+}
+
+const struct cmd cmd_patch = {&verb, run};
