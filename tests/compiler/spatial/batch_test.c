@@ -102,7 +102,7 @@ static void make_sequences(struct bed *b) {
     int32_t page[SEQUENCES * MAX_SLOTS];
     for (uint32_t i = 0; i < SEQUENCES; i++) {
         struct sequence *s = &b->sequences[i];
-        s->pos = random_below(&b->seed, b->shape.n_ctx - STEPS * MAX_BATCH);
+        s->pos = random_below(&b->seed, b->shape.n_ctx - STEPS * MAX_BATCH); /* room for all */
         s->origin = s->pos < b->shape.window
                         ? 0
                         : (s->pos - b->shape.window) / TW_KEY_SEGMENT * TW_KEY_SEGMENT;
@@ -123,6 +123,7 @@ static void open_bed(struct bed *b, const struct random_shape *shape, const char
     b->shape = *shape;
     b->n = n;
     b->seed = n * 7 + host_sites;
+    assert_true(n <= MAX_BATCH);
     b->slots = (shape->n_ctx + 128 + TW_KV_BLOCK - 1) / TW_KV_BLOCK;
     assert_true(b->slots <= MAX_SLOTS);
     uint32_t most = shape->window + TW_KEY_SEGMENT + STEPS * MAX_BATCH + 128;
@@ -390,12 +391,99 @@ static void any_decoder(void **state) {
     }
 }
 
+/* Steps that the host must not ask for, of a row and its table, are refused before a byte changes;
+ * then the machine goes on. */
+static void hostile_rows_are_refused_before_a_byte_changes(void **state) {
+    (void)state;
+    static const struct {
+        const char *input;
+        int32_t value; /* of row 1; of pages: of its entry for position 64 */
+        const char *what;
+    } bad[] = {
+        {"rows", 2, "InputRange"},           {"rows", -1, "InputRange"},
+        {"end", -1, "InputRange"},           {"end", 100000, "InputRange"},
+        {"pos", -1, "InputRange"},           {"pos", 100000, "InputRange"},
+        {"pos", 64, "PageShared"},           {"pages", -1, "PageOutOfRange"},
+        {"pages", 100000, "PageOutOfRange"}, {"ids", 100000, "IdOutOfRange"},
+    };
+    struct bed b;
+    open_bed(&b, &shapes[1], "host", 2, 4);
+    uint8_t *before = malloc(b.batch.run.dram_bytes);
+    assert_non_null(before);
+    for (enum mode mode = STRICT; mode <= FAST; mode += FAST) {
+        struct machine m = make_machine(&b.batch, mode);
+        struct tw_fault fault = {0};
+        for (uint32_t i = 0; i <= sizeof bad / sizeof *bad; i++) {
+            for (uint32_t r = 0; r < b.n; r++) { /* two rows of one sequence, two not used */
+                set_row(&b, &b.batch.run, r, &(struct row){r < 2 ? 0 : TW_NONE, 64 + r, r});
+            }
+            if (i == sizeof bad / sizeof *bad) {
+                must_not_fault(&b.batch.run, step(&m, 0, &fault), &fault);
+                break;
+            }
+            bool page = strcmp(bad[i].input, "pages") == 0;
+            set(&b.batch.run, bad[i].input, page ? b.slots + 1 : 1, bad[i].value);
+            memcpy(before, b.batch.run.dram, b.batch.run.dram_bytes);
+            int rc = step(&m, 0, &fault);
+            if (rc != TW_E_FAULT || strcmp(fault.what, bad[i].what) != 0) {
+                fail_msg("%s %d: code %d, %s", bad[i].input, (int)bad[i].value, rc,
+                         fault.what ? fault.what : "");
+            }
+            /* strict execution looks at an id when it comes to it, and then ends */
+            if (mode == STRICT && strcmp(bad[i].what, "IdOutOfRange") == 0) {
+                free(m.arena.base);
+                m = make_machine(&b.batch, mode);
+            } else {
+                assert_memory_equal(before, b.batch.run.dram, b.batch.run.dram_bytes);
+            }
+        }
+        free(m.arena.base);
+    }
+    free(before);
+    close_bed(&b);
+}
+
+/* Every interleaving of a step of two rows of one sequence, on both sides of a border of pages. */
+static void the_explorer_finds_nothing(void **state) {
+    (void)state;
+    static const struct random_shape tiny = {.dim = 4,
+                                             .hidden = 4,
+                                             .n_layers = 1,
+                                             .n_heads = 1,
+                                             .n_kv_heads = 1,
+                                             .head_dim = 4,
+                                             .n_vocab = 4,
+                                             .n_ctx = 128,
+                                             .seed = 5};
+    struct tw_explore_options options = {.steps = 1, .max_states = 4096, .max_depth = 32};
+    struct tw_explore_result result;
+    struct tw_fault fault = {0};
+    struct tw_arena arena = {NULL, 0, 0};
+    struct bed b;
+    open_bed(&b, &tiny, "host", 2, 2);
+    set_row(&b, &b.batch.run, 0, &(struct row){0, 64, 1});
+    set_row(&b, &b.batch.run, 1, &(struct row){0, 63, 2});
+    int rc = tw_explore(&b.batch.run.config, &arena, &options, &result, &fault);
+    while (rc == TW_E_NOMEM) {
+        size_t bytes = arena.used;
+        free(arena.base);
+        arena = (struct tw_arena){aligned_alloc(64, (bytes + 63) / 64 * 64), bytes, 0};
+        rc = tw_explore(&b.batch.run.config, &arena, &options, &result, &fault);
+    }
+    must_not_fault(&b.batch.run, rc, &fault);
+    assert_int_equal(result.found & ~(uint32_t)TW_EXPLORE_LIMIT, 0);
+    free(arena.base);
+    close_bed(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_have_the_bits_of_the_token_alone),
         cmocka_unit_test(rows_have_those_bits_in_any_order),
         cmocka_unit_test(windows_and_scaled_queries),
         cmocka_unit_test(any_decoder),
+        cmocka_unit_test(hostile_rows_are_refused_before_a_byte_changes),
+        cmocka_unit_test(the_explorer_finds_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
