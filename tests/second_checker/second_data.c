@@ -43,7 +43,8 @@ static void read_bytes(struct second *c, const struct region *x) {
                  ALL(k, all, at[k].plain && at[k].owner == owner);
     for (uint64_t row = 0; row < x->e->rows; row++, at += x->e->stride / 4) {
         for (is = at; is < at + (x->e->row_bytes + 3) / 4; is++) {
-            bool same = x->trip && is->trip == x->trip && is->stride == x->e->stride;
+            bool same =
+                x->trip && ANY(k, 2, is->trip[k] == x->trip && is->stride[k] == x->e->stride);
             NEED(25, is->owner == owner && (same || (is->plain && plain)));
             c->verdict.limits |= (uint32_t)(is->depth > !x->moves) << 25;
         }
@@ -61,8 +62,11 @@ static void write_bytes(struct second *c, const struct region *x) {
             *is = is->owner == x->object + 1 ? *is : (struct cell){.owner = x->object + 1};
             if (defines) {
                 is->plain = is->plain || !x->trip;
-                is->trip = x->trip ? x->trip : is->trip;
-                is->stride = x->trip ? (uint32_t)x->e->stride : is->stride;
+                bool last = !x->trip || (is->trip[0] == x->trip && is->stride[0] == x->e->stride);
+                is->trip[1] = last ? is->trip[1] : is->trip[0];
+                is->stride[1] = last ? is->stride[1] : is->stride[0];
+                is->trip[0] = last ? is->trip[0] : x->trip;
+                is->stride[0] = last ? is->stride[0] : (uint32_t)x->e->stride;
                 is->depth = (uint8_t)c->e->depth;
             }
         }
@@ -71,12 +75,16 @@ static void write_bytes(struct second *c, const struct region *x) {
 
 /* ---- races ---- */
 
+/* The tensor of a region, or NULL. */
+static const struct tw_tensor *tensor_of(const struct second *c, const struct region *x) {
+    return x->object < c->p->n_buffers ? NULL : &c->p->tensors[x->object - c->p->n_buffers];
+}
+
 /* Whether two regions share a byte, with the step's rows or the most. Pages that tables name may be
  * any, but different columns name different ones: regions of them are compared at their places in
  * a page. */
 static bool meet(const struct second *c, const struct region *a, const struct region *b, int most) {
-    uint32_t tensor = a->object - c->p->n_buffers;
-    const struct tw_tensor *t = a->object < c->p->n_buffers ? NULL : &c->p->tensors[tensor];
+    const struct tw_tensor *t = tensor_of(c, a);
     bool paged = t && tw_tensor_pages(t) > 0 && (a->table || b->table || !most);
     uint64_t page = paged ? tw_tensor_page_bytes(t) : 0;
     struct tw_extent x = a->e[most], y = b->e[most];
@@ -222,6 +230,12 @@ static void check_apart(struct second *c, const struct region *w, const struct r
     bool same = in_place && one && w->lo == x->lo && !x->write &&
                 w->e->row_bytes == x->e->row_bytes && w->e->stride == x->e->stride;
     NEED(17, same || !meet(c, w, x, 1));
+    /* If a table names the page of one, the other is in one page as well. */
+    const struct tw_tensor *t = one && (w->table || x->table) ? tensor_of(c, w) : NULL;
+    const struct region *all = w->table ? x : w;
+    NEED(17, !t || all->table || all->instance != (w->table ? w : x)->instance ||
+                 all->lo % tw_tensor_page_bytes(t) + tw_extent_span(all->e[1]) <=
+                     tw_tensor_page_bytes(t));
 }
 
 static struct region region_of(struct second *c, const struct tw_operand *o, uint32_t n,

@@ -80,10 +80,10 @@ struct word {
         uint32_t *clock;
     } * last;
 };
-/* 4 bytes of SRAM: written through a buffer (plus 1), in loops of some depth, by an op whose rows a
- * trip (plus 1) counts, so far apart, and by another one. */
+/* 4 bytes of SRAM: written through a buffer (plus 1), in loops of some depth, by ops whose rows
+ * trips (plus 1) count, so far apart (the last two of them), and by another one. */
 struct cell {
-    uint32_t owner, trip, stride;
+    uint32_t owner, trip[2], stride[2];
     bool plain;
     uint8_t depth;
 };
