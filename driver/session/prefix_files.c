@@ -21,7 +21,7 @@
 #define ROOT_DIGITS 32u
 #define NAME_DIGITS (ROOT_DIGITS + 1u + ROOT_DIGITS)
 #define NAME_BYTES (NAME_DIGITS + sizeof ENDING)
-/* Files that are opened to look for a beginning; a folder can have been filled by anybody's wish. */
+/* Files that are opened to look for a beginning: a bound on the time. */
 #define MAX_OPENED 512u
 #define UNFINISHED_S 3600 /* a temporary file older than this is of a process that died */
 

@@ -47,6 +47,13 @@ check 'the tokens count up' until_true more
 fast() { [ "$(value tokens_per_s | cut -d. -f1)" -gt 0 ]; }
 check 'with their rate' until_true fast
 check 'position and context are shown' sh -c '[ "$1" -ge 1 ] && [ "$1" -le "$2" ]' _ "$(value position)" "$(value n_ctx)"
+"$TW_BIN" top --json >"$work/pages"
+check 'pages of state are shown' python3 -c '
+import json, sys
+p, = json.load(open(sys.argv[1]))
+assert p["pages_used"] >= 1 and p["pages_used"] + p["pages_free"] == p["pages"] > 1, p
+assert p["pages_shared"] == p["pages_cached"] == 0, p' "$work/pages"
+check '... in the table' sh -c 'head -n 1 "$1" | grep -q "POSITION .*PAGES SHARED CACHED"' _ "$work/out"
 check 'bytes in both directions are shown' sh -c '[ "$1" -gt 1000000 ] && [ "$2" -gt 0 ]' _ "$(value sent_bytes)" "$(value received_bytes)"
 same 'an emulator process has no device open' 1 "$("$TW_BIN" top --json | grep -c '"pid"')"
 

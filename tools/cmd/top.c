@@ -56,9 +56,9 @@ static const char *format_duration(double s, char text[32]) {
 }
 
 static void print_heading(FILE *out) {
-    fprintf(out, "%7s  %-14s %-20s %-8s %9s %9s %8s %13s %10s %10s %9s  %s\n", "PID", "PROGRAM",
-            "DEVICE", "STATE", "TOKENS/S", "TOKENS", "PROMPT", "POSITION", "SENT", "RECEIVED",
-            "OPEN", "BUNDLE");
+    fprintf(out, "%7s  %-14s %-20s %-8s %9s %9s %8s %13s %13s %6s %6s %10s %10s %9s  %s\n", "PID",
+            "PROGRAM", "DEVICE", "STATE", "TOKENS/S", "TOKENS", "PROMPT", "POSITION", "PAGES",
+            "SHARED", "CACHED", "SENT", "RECEIVED", "OPEN", "BUNDLE");
 }
 
 /* Problems, each on a line of its own below the device's. */
@@ -78,13 +78,14 @@ static void print_problems(FILE *out, const struct tw_status_info *i) {
 }
 
 static void print_line(FILE *out, const struct tw_status_info *i) {
-    char sent[32], received[32], open[32], position[32];
+    char sent[32], received[32], open[32], position[32], pages[32];
     snprintf(position, sizeof position, i->n_ctx ? "%u/%u" : "-", i->position, i->n_ctx);
-    fprintf(out, "%7u  %-14s %-20s %-8s %9.1f %9llu %8llu %13s %10s %10s %9s  %s\n", i->pid,
-            i->program, i->device, i->state, i->tokens_per_s, (unsigned long long)i->tokens,
-            (unsigned long long)i->prompt_tokens, position, ui_bytes(i->sent_bytes, sent),
-            ui_bytes(i->received_bytes, received), format_duration(i->open_s, open),
-            i->bundle_file);
+    snprintf(pages, sizeof pages, i->pages ? "%u/%u" : "-", i->pages_used, i->pages);
+    fprintf(out, "%7u  %-14s %-20s %-8s %9.1f %9llu %8llu %13s %13s %6u %6u %10s %10s %9s  %s\n",
+            i->pid, i->program, i->device, i->state, i->tokens_per_s, (unsigned long long)i->tokens,
+            (unsigned long long)i->prompt_tokens, position, pages, i->pages_shared, i->pages_cached,
+            ui_bytes(i->sent_bytes, sent), ui_bytes(i->received_bytes, received),
+            format_duration(i->open_s, open), i->bundle_file);
     print_problems(out, i);
 }
 
@@ -112,17 +113,21 @@ static void print_table(FILE *out) {
 
 static bool add_json(void *ctx, const struct tw_status_info *i) {
     json_array_append_new(
-        ctx, json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:i, s:i, "
-                       "s:I, s:I, s:I, s:I, s:f, "
-                       "s:f}",
-                       "pid", (json_int_t)i->pid, "program", i->program, "device", i->device,
-                       "target", i->target, "bundle", i->bundle_file, "state", i->state, "doing",
-                       i->doing, "error", i->error, "tokens_per_s", i->tokens_per_s, "tokens",
-                       (json_int_t)i->tokens, "prompt_tokens", (json_int_t)i->prompt_tokens,
-                       "steps", (json_int_t)i->steps, "position", (int)i->position, "n_ctx",
-                       (int)i->n_ctx, "sent_bytes", (json_int_t)i->sent_bytes, "received_bytes",
-                       (json_int_t)i->received_bytes, "resent", (json_int_t)i->resent, "damaged",
-                       (json_int_t)i->damaged, "open_s", i->open_s, "progress_s", i->progress_s));
+        ctx,
+        json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:i, s:i, "
+                  "s:I, s:I, s:I, s:I, s:f, "
+                  "s:f, s:I, s:I, s:I, s:I, s:I}",
+                  "pid", (json_int_t)i->pid, "program", i->program, "device", i->device, "target",
+                  i->target, "bundle", i->bundle_file, "state", i->state, "doing", i->doing,
+                  "error", i->error, "tokens_per_s", i->tokens_per_s, "tokens",
+                  (json_int_t)i->tokens, "prompt_tokens", (json_int_t)i->prompt_tokens, "steps",
+                  (json_int_t)i->steps, "position", (int)i->position, "n_ctx", (int)i->n_ctx,
+                  "sent_bytes", (json_int_t)i->sent_bytes, "received_bytes",
+                  (json_int_t)i->received_bytes, "resent", (json_int_t)i->resent, "damaged",
+                  (json_int_t)i->damaged, "open_s", i->open_s, "progress_s", i->progress_s, "pages",
+                  (json_int_t)i->pages, "pages_used", (json_int_t)i->pages_used, "pages_shared",
+                  (json_int_t)i->pages_shared, "pages_free", (json_int_t)(i->pages - i->pages_used),
+                  "pages_cached", (json_int_t)i->pages_cached));
     return true;
 }
 

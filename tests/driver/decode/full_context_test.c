@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Generation past the end of the context: what stays is fed again, so that each token is the one
- * that a session chooses which was fed the window only; for greedy runs on the device, for logits on
- * the host, and for prompts that are longer than the context.
+ * that a session chooses which was fed the window only; for greedy runs on the device, for logits
+ * on the host, and for prompts that are longer than the context.
  */
 #include "driver/session/session.h"
 #include "tests/support/model_bundle.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The prefix cache on disk: it outlasts deployments; tenants, damaged, foreign and linked files; the
- * budget; processes that share a folder, and one that is killed.
+ * The prefix cache on disk: it outlasts deployments; tenants, damaged, foreign and linked files;
+ * the budget; processes that share a folder, and one that is killed.
  */
 #include "driver/session/session.h"
 #include "tests/support/model_bundle.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The prefix cache in a deployment's pages: prompts start from what earlier ones left, with the bits
- * of sessions without a cache, wherever they part; which pages make room; tenants. TW_HISTORIES: how
- * many random histories.
+ * The prefix cache in a deployment's pages: prompts start from what earlier ones left, with the
+ * bits of sessions without a cache, wherever they part; which pages make room; tenants.
+ * TW_HISTORIES: how many random histories.
  */
 #include "driver/session/session.h"
 #include "tests/support/model_bundle.h"

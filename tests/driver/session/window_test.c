@@ -274,8 +274,8 @@ static void a_lost_window_is_not_saved(void **state) {
     close_model(&o);
 }
 
-/* The prefix cache keeps the windows that prompts went through, so that another prompt can part from
- * them in the middle; where it has them no more, it starts from earlier, or computes all. */
+/* The prefix cache keeps the windows that prompts went through, so that another prompt can part
+ * from them in the middle; where it has them no more, it starts from earlier, or computes all. */
 static void prompts_start_from_windows(void **state) {
     (void)state;
     struct opened o;
