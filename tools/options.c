@@ -202,7 +202,10 @@ static bool takes_a_model(const struct opt_verb *verb) {
 
 /* An operand, or the model after -m. */
 static int take_operand(struct line *l, const char *text, tw_error *err) {
-    uint32_t max = l->verb->n_operands + (strchr(l->verb->operands, '[') ? 1 : 0);
+    uint32_t max = l->verb->n_operands;
+    for (const char *p = l->verb->operands; (p = strchr(p, '[')); p++) {
+        max++;
+    }
     if (l->n_operands == max) {
         return tw_fail(err, TW_E_USAGE, "unexpected argument '%.60s'; see tilewright %s --help",
                        text, l->verb->name);

@@ -46,14 +46,14 @@ struct opt {
 
 struct opt_verb {
     const char *name;
-    const char *operands;      /* "MODEL|BUNDLE"; "[FILE]" at the end: one more is optional */
+    const char *operands;      /* "MODEL|BUNDLE"; each "[FILE]" at the end is one more */
     uint32_t n_operands;       /* number of the others, unless --help is given */
     const char *summary;       /* one line */
     const struct opt *options; /* ends with OPT_END; -h, --help is always understood */
     const char *notes;         /* more lines for --help, or "" */
 };
 
-#define OPT_MAX_OPERANDS 2u
+#define OPT_MAX_OPERANDS 3u
 struct opt_result {
     bool help;
     const char *operand[OPT_MAX_OPERANDS];

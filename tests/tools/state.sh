@@ -128,9 +128,48 @@ check '... which is said' grep -q 'letter: is there and is not a saved state' "$
 same 'and the state is as it was' "$before" "$(cksum <"$state")"
 refuses 'not in conversations' 2 'option --save-state does not go with a conversation' run "$model" -cnv --save-state "$state"
 
-refuses 'state without a word' 2 'list.show.drop .* is missing' state
-refuses 'another word' 2 "'remove' is neither list, show nor drop" state remove x
+refuses 'state without a word' 2 'list.show.drop.save.load .* is missing' state
+refuses 'another word' 2 "'remove' is neither list, show, drop, save nor load" state remove x
 refuses 'show without a file' 2 'state show: FILE is missing' state show
 refuses 'drop without a file' 2 'state drop: FILE is missing' state drop
 refuses 'two files' 2 "unexpected argument 'b'" state show a b
+refuses 'three' 2 "unexpected argument 'd'" state load a b d
+
+# ---- state save, state load
+ids=1,403,407
+for i in $(seq 4 100); do ids="$ids,$((i * 31 % 900 + 3))"; done
+run 0 run "$model" --ids "$ids,5" --temp 0 -n 10 --print-ids
+whole=$out
+run 0 state save "$model" "$work/kept" --ids "$ids"
+check 'save says what it saved' grep -Eq 'kept: saved 100 tokens; wrote [0-9.]+ [KM]iB$' "$work/out"
+run 0 run "$model" --load-state "$work/kept" --ids 5 --temp 0 -n 10 --print-ids
+same 'run continues it' "$whole" "$out"
+run 0 state save "$model" "$work/kept" --ids "$ids,7,8" --json
+check 'a longer text is appended, and JSON says so' python3 -c '
+import json, os, sys
+d = json.load(open(sys.argv[1]))
+assert d["tokens"] == 102 and d["appended"] and d["bytes"] == os.path.getsize(sys.argv[2])' "$work/out" "$work/kept"
+run 0 state load "$model" "$work/kept"
+check 'load says how many tokens' grep -Eq 'kept: restored 102 tokens in [0-9.]+ ms; [0-9]+ more fit the context of [0-9]+$' "$work/out"
+run 0 state load "$model" "$work/kept" --target sim4x4 -c 200 --json
+check '... as JSON, on another target' python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert (d["tokens"], d["n_ctx"], d["target"]) == (102, 200, "sim4x4") and d["restore_s"] >= 0' "$work/out"
+run 0 state save "$model" "$work/text" -p 'Once upon a time'
+run 0 run "$model" -p 'Once upon a time' --temp 0 -n 8 --no-display-prompt
+text=$out
+run 0 run "$model" --load-state "$work/text" --temp 0 -n 8
+same 'a text can be saved' "$text" "$out"
+refuses 'load of a context that is too short' 5 'has 102 tokens, more than the session.s context of 64' \
+    state load "$model" "$work/kept" -c 64
+refuses 'load with another element type' 4 'in f32, and this program in f16' state load "$model" "$work/kept" --kv f16
+refuses 'load of another file' 3 'is not a saved state' state load "$model" "$model"
+echo text >"$work/letter"
+refuses 'save over another file' 2 'is not a saved state; remove it' state save "$model" "$work/letter" -p x
+refuses 'save without a text' 2 'one of --prompt, --file and --ids' state save "$model" "$work/x"
+refuses 'save without a file' 2 'state save: FILE is missing' state save "$model" -p x
+refuses 'load without a model' 2 'state load: MODEL is missing' state load
+refuses 'load with a text' 2 'option --prompt has no effect on state load' state load "$model" "$work/kept" -p x
+refuses 'show with a target' 2 'option --target has no effect on state show' state show "$work/kept" --target host
 finish

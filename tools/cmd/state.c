@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tilewright state: lists, shows and removes saved states; needs no device and no model.
+ * tilewright state: lists, shows and removes saved states, for which it needs no device and no
+ * model; makes one of a prompt, and tries one on a model.
  */
 #include "tilewright/state.h"
 
 #include "loader/base/grow.h"
 #include "tools/cmd.h"
+#include "tools/state_model.h"
 #include "tools/text.h"
 #include "tools/ui.h"
 
@@ -17,23 +19,40 @@
 #include <time.h>
 
 struct state_args {
-    bool json;
+    struct engine_options engine;
+    struct prompt_options prompt;
+    bool json, special;
 };
 
+#define AT(field) offsetof(struct state_args, field)
 static const struct opt options[] = {
-    {OPT_FLAG, 0, "json", NULL, offsetof(struct state_args, json), 0, 0, "print JSON"},
+    {OPT_FLAG, 0, "json", NULL, AT(json), 0, 0, "print JSON"},
+    {OPT_TEXT, 'p', "prompt", "TEXT", AT(prompt.text), 0, 0, "save: the text"},
+    {OPT_TEXT, 'f', "file", "FILE", AT(prompt.file), 0, 0,
+     "save: read the text from FILE; - is standard input"},
+    {OPT_IDS, 0, "ids", "1,2,3", AT(prompt.ids), 0, 0, "save: token ids, used exactly as given"},
+    {OPT_FLAG, 'e', "escape", NULL, AT(prompt.escape), 0, 0,
+     "save: interpret \\n, \\r, \\t, \\\\, \\', \\\" and \\xHH in the text"},
+    {OPT_FLAG, 0, "no-bos", NULL, AT(prompt.no_bos), 0, 0,
+     "save: do not put the beginning-of-text token before the text"},
+    {OPT_FLAG, 0, "special", NULL, AT(special), 0, 0, "save: parse special tokens in the text"},
+    COMPILE_ROWS(struct state_args),
+    SESSION_ROWS(struct state_args),
     {.kind = OPT_END},
 };
 
 static const struct opt_verb verb = {
     "state",
-    "list|show|drop [FOLDER|FILE]",
+    "list|show|drop|save|load [FOLDER|FILE|MODEL] [FILE]",
     1,
-    "List the saved states of a folder; show one, checked; remove one.",
+    "List the saved states of a folder; show one, checked; remove one; save one; try one.",
     options,
-    "state list [FOLDER]  the states in FOLDER (.), the newest first\n"
-    "state show FILE      what FILE holds; every byte of it is checked\n"
-    "state drop FILE      remove FILE, if it is a saved state"};
+    "state list [FOLDER]         the states in FOLDER (.), the newest first\n"
+    "state show FILE             what FILE holds; every byte of it is checked\n"
+    "state drop FILE             remove FILE, if it is a saved state\n"
+    "state save MODEL FILE -p T  feed the text T to the model, and save its state in FILE\n"
+    "state load MODEL FILE       restore FILE on the model, and say how many tokens it has\n"
+    "Text is generated after a saved state by: run MODEL --load-state FILE"};
 
 /* ---- the states of a folder, the newest first ---- */
 
@@ -212,23 +231,64 @@ static int drop(const char *path, bool json, tw_error *err) {
     return ui_flush(err);
 }
 
-static int act(const char *what, const char *path, bool json, tw_error *err) {
+/* Options that the word does not take are refused: they are not its own. */
+static int check_options(const struct opt_result *result, const char *what, tw_error *err) {
+    bool saves = strcmp(what, "save") == 0, loads = strcmp(what, "load") == 0;
+    for (const struct opt *o = options; o->kind != OPT_END; o++) {
+        bool ours =
+            strcmp(o->name, "json") == 0 || saves || (loads && strncmp(o->help, "save:", 5) != 0);
+        if (!ours && opt_was_given(&verb, result, o->name)) {
+            return tw_fail(err, TW_E_USAGE, "option --%s has no effect on state %s", o->name, what);
+        }
+    }
+    return 0;
+}
+
+static int act_on_model(const struct state_args *a, const struct opt_result *result,
+                        const char *what, tw_error *err) {
+    const char *model = result->operand[1], *path = result->operand[2];
+    bool saves = strcmp(what, "save") == 0;
+    if (!model || !path) {
+        return tw_fail(err, TW_E_USAGE, "state %s: %s is missing; see tilewright state --help",
+                       what, model ? "FILE" : "MODEL");
+    }
+    if (saves && (a->prompt.text != NULL) + (a->prompt.file != NULL) + a->prompt.ids.given != 1) {
+        return tw_fail(err, TW_E_USAGE,
+                       "state save: the text is needed: one of --prompt, --file and --ids");
+    }
+    struct engine_options o = a->engine;
+    o.text = saves && !a->prompt.ids.given;
+    return saves ? state_model_save(model, path, &o, &a->prompt, a->special, a->json, err)
+                 : state_model_load(model, path, &o, a->json, err);
+}
+
+static int act(const struct state_args *a, const struct opt_result *result, tw_error *err) {
+    const char *what = result->operand[0], *path = result->operand[1];
+    int code = check_options(result, what, err);
+    if (code || strcmp(what, "save") == 0 || strcmp(what, "load") == 0) {
+        return code ? code : act_on_model(a, result, what, err);
+    }
+    if (result->operand[2]) {
+        return tw_fail(err, TW_E_USAGE, "unexpected argument '%.60s'; see tilewright state --help",
+                       result->operand[2]);
+    }
     if (strcmp(what, "list") == 0) {
-        return list(path ? path : ".", json, err);
+        return list(path ? path : ".", a->json, err);
     }
     bool shows = strcmp(what, "show") == 0;
     if (!shows && strcmp(what, "drop") != 0) {
-        return tw_fail(err, TW_E_USAGE, "state: '%.60s' is neither list, show nor drop", what);
+        return tw_fail(err, TW_E_USAGE, "state: '%.60s' is neither list, show, drop, save nor load",
+                       what);
     }
     if (!path) {
         return tw_fail(err, TW_E_USAGE, "state %s: FILE is missing; see tilewright state --help",
                        what);
     }
-    return shows ? show(path, json, err) : drop(path, json, err);
+    return shows ? show(path, a->json, err) : drop(path, a->json, err);
 }
 
 static int run(int argc, char **argv, tw_error *err) {
-    struct state_args a = {0};
+    struct state_args a = {.engine = ENGINE_DEFAULTS};
     struct opt_result result;
     int code = opt_parse(&verb, argc, argv, &a, &result, err);
     if (code) {
@@ -238,7 +298,9 @@ static int run(int argc, char **argv, tw_error *err) {
         opt_print_help(&verb, stdout);
         return ui_flush(err);
     }
-    return act(result.operand[0], result.operand[1], a.json, err);
+    code = act(&a, &result, err);
+    free(a.prompt.ids.ids);
+    return code;
 }
 
 const struct cmd cmd_state = {&verb, run};
