@@ -36,6 +36,7 @@ static void print_stats(const struct loop *l) {
                   r->n_prompt, r->n_generated,
                   rate(r->n_generated > 1 ? r->n_generated - 1 : 0, r->decode_s),
                   tw_session_position(l->c.engine->session), l->c.engine->session_info.n_ctx);
+    engine_note_context(r);
 }
 
 /* Whether the loop goes on after a signal: Ctrl-C on a terminal ends only what it interrupts. */
@@ -49,7 +50,8 @@ static int finish_answer(struct loop *l) {
     if (l->c.stopped) {
         ui_note("the answer was stopped");
     } else if (l->c.result.reason == TW_STOP_CONTEXT) {
-        ui_note("the context is full: /reset begins anew, or start with a larger one (-c)");
+        ui_note("the context is full: /reset begins anew, or start with a larger one (-c), or with "
+                "--on-full slide");
     }
     if (l->o->stats) {
         print_stats(l);
@@ -289,7 +291,8 @@ static int talk(struct loop *l) {
 
 int chat_loop(struct engine *engine, const struct chat_loop_options *options, tw_error *err) {
     struct loop l = {.o = options, .err = err};
-    int code = conversation_begin(&l.c, engine, options->conversation, options->sampling, err);
+    int code = conversation_begin(&l.c, engine, options->engine, options->conversation,
+                                  options->sampling, err);
     code = code ? code : line_input_open(&l.in, err);
     l.c.shows = true;
     if (!code && options->first) {

@@ -17,8 +17,9 @@
 struct chat_loop_options {
     const struct conversation_options *conversation;
     const struct sampling_options *sampling;
-    const char *first; /* the first message, or NULL */
-    bool single;       /* end after the first answer */
+    const struct engine_options *engine; /* those with which the engine was opened */
+    const char *first;                   /* the first message, or NULL */
+    bool single;                         /* end after the first answer */
     bool stats;
 };
 

@@ -5,6 +5,7 @@
 #include "tools/conversation.h"
 
 #include "loader/base/grow.h"
+#include "tilewright/state.h"
 #include "tools/text.h"
 #include "tools/ui.h"
 
@@ -51,14 +52,17 @@ static int read_template(const char *name, char **out, tw_error *err) {
 }
 
 int conversation_begin(struct conversation *c, struct engine *engine,
+                       const struct engine_options *engine_options,
                        const struct conversation_options *options,
                        const struct sampling_options *sampling, tw_error *err) {
     struct tw_chat_options o = {.size = sizeof o, .template_text = options->template};
     char *text = NULL;
-    *c = (struct conversation){.engine = engine, .options = options};
+    *c = (struct conversation){
+        .engine = engine, .engine_options = engine_options, .options = options};
     c->generate.size = sizeof c->generate;
     c->messages = json_array();
     int code = c->messages ? 0 : no_memory(err);
+    code = code ? code : engine_on_full(engine_options, &c->generate, err);
     code = code || !options->template ? code : read_template(options->template, &text, err);
     o.template_text = text ? text : o.template_text;
     code = code ? code : tw_chat_create(engine->source.decoder, &o, &c->chat, err);
@@ -176,23 +180,12 @@ static int tokenize(const struct conversation *c, struct prompt_ids *out, tw_err
 
 static int check_room(const struct conversation *c, size_t n, tw_error *err) {
     uint32_t n_ctx = c->engine->session_info.n_ctx;
-    return n > 0 && n <= n_ctx
+    return n > 0 && (n <= n_ctx || c->generate.on_full)
                ? 0
                : tw_fail(err, TW_E_CONTEXT_FULL,
                          "the messages are %zu tokens, but the context has %u: /reset begins anew; "
-                         "or start with a larger context (-c)",
+                         "or start with a larger context (-c), or with --on-full slide",
                          n, n_ctx);
-}
-
-/* Rewinds the session to where the tokens begin to differ; at least the last one is left to be
- * fed. */
-static int keep_common(struct conversation *c, const struct prompt_ids *p, tw_error *err) {
-    size_t same = 0;
-    while (same < c->n_fed && same + 1 < p->n && c->fed[same] == p->ids[same]) {
-        same++;
-    }
-    c->n_fed = same;
-    return tw_session_rewind(c->engine->session, (uint32_t)same, err);
 }
 
 /* Records tokens that the session may have soon. */
@@ -203,6 +196,24 @@ static bool record(struct conversation *c, const uint32_t *ids, size_t n) {
     memcpy(c->fed + c->n_fed, ids, n * sizeof *ids);
     c->n_fed += n;
     return true;
+}
+
+/* Rewinds the session to where the tokens begin to differ, and takes what the cache has of them; at
+ * least the last one is left to be fed. */
+static int keep_common(struct conversation *c, const struct prompt_ids *p, tw_error *err) {
+    size_t same = 0;
+    uint32_t reused = 0;
+    while (same < c->n_fed && same + 1 < p->n && c->fed[same] == p->ids[same]) {
+        same++;
+    }
+    c->n_fed = same;
+    int code = tw_session_rewind(c->engine->session, (uint32_t)same, err);
+    if (!code && p->n <= c->engine->session_info.n_ctx) {
+        code =
+            tw_session_reuse_prefix(c->engine->session, p->ids + same, p->n - same, &reused, err);
+    }
+    c->n_reused = reused;
+    return code || record(c, p->ids + same, reused) ? code : no_memory(err);
 }
 
 /* Feeds all tokens but the last, in parts, so that Ctrl-C takes effect between them. */
@@ -253,24 +264,54 @@ static int on_text(void *ctx, const char *text, size_t n) {
     return h->code;
 }
 
-/* Generates after the last token of the prompt. A full context ends the answer, not the chat. */
+static void on_prompt(void *ctx, uint32_t done, uint32_t total) {
+    (void)ctx;
+    ui_progress(NULL, "reading the messages", done, total);
+    if (done == total) {
+        ui_progress_end();
+    }
+}
+
+/* Records what the session has after its context was full. */
+static int record_window(struct conversation *c, tw_error *err) {
+    size_t n = tw_session_tokens(c->engine->session, NULL, 0);
+    c->n_fed = 0;
+    if (!tw_grow(&c->fed, &c->fed_room, n, sizeof *c->fed)) {
+        return no_memory(err);
+    }
+    c->n_fed = tw_session_tokens(c->engine->session, c->fed, n);
+    return 0;
+}
+
+/* Generates after the tokens of the prompt that are left: the last one, or those that do not fit
+ * the context at once. A full context ends the answer, not the chat. */
 static int generate(struct conversation *c, const struct prompt_ids *p, tw_error *err) {
     struct hearing h = {.c = c, .err = err};
+    size_t fed = c->n_fed;
     struct tw_generate_options g = c->generate;
     g.n_predict = c->options->n > 0 ? (uint32_t)c->options->n : 0;
     g.flags = TW_GENERATE_NO_LOGITS;
     g.history = p->ids;
-    g.n_history = (uint32_t)(p->n - 1);
+    g.n_history = (uint32_t)fed;
+    if (fed + 1 < p->n) {
+        g.flags |= TW_GENERATE_WHOLE_STEPS;
+        g.on_prompt = on_prompt;
+        g.stop = &ui_stop;
+    }
     g.on_token = on_token;
     g.on_text = on_text;
     g.ctx = &h;
     c->result = (struct tw_generate_result){.size = sizeof c->result};
-    if (!record(c, p->ids + p->n - 1, 1)) {
+    if (!record(c, p->ids + fed, p->n - fed)) {
         return no_memory(err);
     }
-    int code = tw_generate(c->engine->session, p->ids + p->n - 1, 1, &g, &c->result, err);
+    int code = tw_generate(c->engine->session, p->ids + fed, p->n - fed, &g, &c->result, err);
     uint32_t position = tw_session_position(c->engine->session);
     c->n_fed = position < c->n_fed ? position : c->n_fed;
+    if (c->result.n_windows && record_window(c, h.code ? NULL : err)) {
+        return TW_E_NOMEM;
+    }
+    ui_progress_end();
     return h.code ? h.code : code == TW_E_CONTEXT_FULL ? 0 : code;
 }
 
@@ -278,12 +319,16 @@ static int answer(struct conversation *c, struct prompt_ids *p, tw_error *err) {
     int code = tokenize(c, p, err);
     code = code ? code : check_room(c, p->n, err);
     code = code ? code : keep_common(c, p, err);
-    code = code ? code : feed(c, p, err);
+    code = code || p->n > c->engine->session_info.n_ctx ? code : feed(c, p, err);
     if (!code && ui_stop) {
         return tw_fail(err, TW_E_INTERRUPTED, "interrupted before the answer");
     }
     code = code ? code : generate(c, p, err);
     c->result.n_prompt = (uint32_t)p->n;
+    c->result.n_reused += c->n_reused;
+    if (!code) {
+        engine_keep_prefix(c->engine, c->engine_options);
+    }
     return code ? code : add(c, "assistant", c->answer ? c->answer : "", c->n_answer, err);
 }
 

@@ -2,7 +2,8 @@
  *
  * A conversation: its messages, and the part of them that the session has. Each turn renders all
  * messages with the model's template, and only the tokens that differ from what the session has
- * are fed; it is rewound to where they begin.
+ * are fed; it is rewound to where they begin, and takes from the prefix cache what that has.
+ * Messages that do not fit the context go through it in windows, with --on-full.
  */
 #ifndef TW_TOOLS_CONVERSATION_H
 #define TW_TOOLS_CONVERSATION_H
@@ -33,6 +34,7 @@ struct conversation_options {
 
 struct conversation {
     struct engine *engine;
+    const struct engine_options *engine_options;
     const struct conversation_options *options;
     tw_chat *chat;
     struct tw_generate_options generate; /* sampling; callbacks are set for each answer */
@@ -40,6 +42,7 @@ struct conversation {
     json_t *messages;
     uint32_t *fed; /* the tokens that the session has */
     size_t n_fed, fed_room;
+    uint32_t n_reused;                /* of the last prompt, from the prefix cache */
     struct tw_generate_result result; /* of the last answer */
     char *answer;                     /* its text, n_answer bytes */
     size_t n_answer, answer_room;
@@ -50,6 +53,7 @@ struct conversation {
 /* Reads the template and begins a conversation. The caller calls conversation_finish in any case.
  * Errors: those of tw_chat_create() and sampling_apply(); IO, RANGE (the template's file). */
 int conversation_begin(struct conversation *c, struct engine *engine,
+                       const struct engine_options *engine_options,
                        const struct conversation_options *options,
                        const struct sampling_options *sampling, tw_error *err);
 void conversation_finish(struct conversation *c);

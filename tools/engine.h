@@ -8,13 +8,18 @@
 #include "tools/model_cache.h"
 #include "tools/options.h"
 
+#include <jansson.h>
+
 struct engine_options {
     const char *target, *device, *mode, *isa, *tokenizer, *kv, *quant, *activations;
     int64_t ctx, threads, chunk, rows, batch, sites;
     const char *logits; /* compile: "last" or "all" */
     int64_t lists;      /* compile: entries of the lists of the best logits; 0: none */
     bool fresh;
-    bool text; /* not an option: set if the request needs a tokenizer */
+    const char *on_full, *prompt_cache, *prompt_cache_salt;
+    int64_t sink;
+    bool caches; /* not an option: the session uses the prefix cache of its deployment */
+    bool text;   /* not an option: set if the request needs a tokenizer */
     /* not an option: steps are not ended in their middle when ui_stop is set, so that the session
      * can go on */
     bool whole_steps;
@@ -140,6 +145,36 @@ struct engine_options {
         OPT_FLAG, 0, "fresh", NULL, ENGINE_OFFSET(type, fresh), 0, 0,              \
             "compile again even if the cache has the model"                        \
     }
+/* What run and chat have besides. */
+#define CONTEXT_ROWS(type)                                                                       \
+    {OPT_TEXT,                                                                                   \
+     0,                                                                                          \
+     "on-full",                                                                                  \
+     "HOW",                                                                                      \
+     ENGINE_OFFSET(type, on_full),                                                               \
+     0,                                                                                          \
+     0,                                                                                          \
+     "when the context is full: stop, slide (its newer half stays) or sink (stop)"},             \
+        {OPT_I64,                                                                                \
+         0,                                                                                      \
+         "sink",                                                                                 \
+         "N",                                                                                    \
+         ENGINE_OFFSET(type, sink),                                                              \
+         1,                                                                                      \
+         1 << 20,                                                                                \
+         "first tokens that --on-full sink keeps (4)"},                                          \
+        {OPT_TEXT,                                                                               \
+         0,                                                                                      \
+         "prompt-cache",                                                                         \
+         "SIZE",                                                                                 \
+         ENGINE_OFFSET(type, prompt_cache),                                                      \
+         0,                                                                                      \
+         0,                                                                                      \
+         "keep the state of sequences in the cache folder, at most SIZE (512M), to start from"}, \
+    {                                                                                            \
+        OPT_TEXT, 0, "prompt-cache-salt", "TEXT", ENGINE_OFFSET(type, prompt_cache_salt), 0, 0,  \
+            "with --prompt-cache: use only what was kept with the same TEXT"                     \
+    }
 
 struct engine {
     tw_device *device;
@@ -166,5 +201,18 @@ int engine_check_model(const struct engine_options *o, const char *target, tw_er
  * if they have less effect than they say, noted on standard error. */
 int engine_open(struct engine *e, const char *path, const struct engine_options *o, tw_error *err);
 void engine_close(struct engine *e);
+
+/* Sets what tw_generate() does when the context is full. Errors: USAGE. */
+int engine_on_full(const struct engine_options *o, struct tw_generate_options *g, tw_error *err);
+/* Returns whether that is to go on. */
+bool engine_goes_on(const struct engine_options *o);
+/* Notes what the prompt had from the prefix cache, and how often the context was full. */
+void engine_note_context(const struct tw_generate_result *r);
+/* Adds both to what is printed as JSON, if the options ask for them. `json` may be NULL. */
+void engine_json_context(json_t *json, const struct engine_options *o,
+                         const struct tw_generate_result *r);
+/* Keeps the session's sequence for later prompts, with --prompt-cache. That it cannot is only
+ * noted. */
+void engine_keep_prefix(struct engine *e, const struct engine_options *o);
 
 #endif

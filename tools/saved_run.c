@@ -35,6 +35,18 @@ int saved_run_load(struct engine *e, const char *path, struct prompt *prompt, ui
     return prompt->n > 0 ? 0 : feed_last_again(e, prompt, restored, err);
 }
 
+int saved_run_history(const struct engine *e, struct tw_generate_options *g, uint32_t **history,
+                      tw_error *err) {
+    size_t n = tw_session_tokens(e->session, NULL, 0);
+    *history = n ? malloc(n * sizeof **history) : NULL;
+    if (n && !*history) {
+        return tw_fail(err, TW_E_NOMEM, "no memory for the restored tokens");
+    }
+    g->history = *history;
+    g->n_history = (uint32_t)tw_session_tokens(e->session, *history, n);
+    return 0;
+}
+
 int saved_run_save(struct engine *e, const char *path, const uint32_t *last, size_t end,
                    tw_error *err) {
     struct tw_session_saved saved = {.size = sizeof saved};

@@ -14,6 +14,11 @@
 int saved_run_load(struct engine *e, const char *path, struct prompt *prompt, uint32_t *restored,
                    tw_error *err);
 
+/* Makes the tokens that the session has the history of what is generated; the caller frees
+ * *history afterwards. Errors: NOMEM. */
+int saved_run_history(const struct engine *e, struct tw_generate_options *g, uint32_t **history,
+                      tw_error *err);
+
 /* Saves the session's sequence at `path`, and says so. `last`: the last token generated, or NULL;
  * `end`: the sequence's length with it. tw_generate() does not feed the last token that it chooses,
  * so it is fed first, if there is room. Errors: those of tw_session_save(). */

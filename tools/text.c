@@ -6,6 +6,7 @@
 
 #include "loader/base/text_filter.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -81,4 +82,17 @@ const char *text_hex(const uint8_t *bytes, size_t n, char *text) {
 
 const char *text_s(uint64_t n) {
     return n == 1 ? "" : "s";
+}
+
+bool text_bytes(const char *text, uint64_t *out) {
+    static const char units[] = "KMGT";
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
+    unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+    const char *rest = unit ? end + 1 : end;
+    rest += unit && (strcmp(rest, "iB") == 0 || strcmp(rest, "B") == 0) ? strlen(rest) : 0;
+    *out = (uint64_t)value << shift;
+    return *text >= '0' && *text <= '9' && !*rest && !errno && *out >> shift == value;
 }

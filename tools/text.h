@@ -7,6 +7,7 @@
 #define TW_TOOLS_TEXT_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -34,5 +35,8 @@ json_t *text_json_float(float value);
 const char *text_hex(const uint8_t *bytes, size_t n, char *text);
 /* "" for 1, "s" for other counts. */
 const char *text_s(uint64_t n);
+
+/* Parses a number of bytes: "4096", or a number followed by K, M, G or T ("500M", "2GiB"). */
+bool text_bytes(const char *text, uint64_t *out);
 
 #endif

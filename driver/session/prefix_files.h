@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The prefix cache on disk: saved states in the folder of a deployment (tw_deploy_options). The
- * name of a file is ROOT-SEQUENCE.twprefix: the first digits of the session's prefix root, which the
- * salt is part of, and of the hash of the tokens with which it was made; it may have grown since.
- * What a file holds is checked as any saved state is, and its schema has the whole root in the place
- * of the model's identity. Several processes may use a folder at the same time.
+ * name of a file is ROOT-SEQUENCE.twprefix: the first digits of the session's prefix root, which
+ * the salt is part of, and of the hash of the tokens with which it was made; it may have grown
+ * since. What a file holds is checked as any saved state is, and its schema has the whole root in
+ * the place of the model's identity. Several processes may use a folder at the same time.
  */
 #ifndef TW_DRIVER_SESSION_PREFIX_FILES_H
 #define TW_DRIVER_SESSION_PREFIX_FILES_H

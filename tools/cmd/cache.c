@@ -127,20 +127,10 @@ static int list(const struct entries *all, bool json, tw_error *err) {
 /* ---- removing ---- */
 
 static int parse_size(const char *text, uint64_t *out, tw_error *err) {
-    static const char units[] = "KMGT";
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
-    unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
-    const char *rest = unit ? end + 1 : end;
-    rest += unit && (strcmp(rest, "iB") == 0 || strcmp(rest, "B") == 0) ? strlen(rest) : 0;
-    *out = (uint64_t)value << shift;
-    if (*text < '0' || *text > '9' || *rest || errno || *out >> shift != value) {
-        return tw_fail(err, TW_E_USAGE,
-                       "option --max-size: '%.60s' is not a size such as 500M, 2G or 0", text);
-    }
-    return 0;
+    return text_bytes(text, out)
+               ? 0
+               : tw_fail(err, TW_E_USAGE,
+                         "option --max-size: '%.60s' is not a size such as 500M, 2G or 0", text);
 }
 
 static int print_pruned(const struct entries *all, json_t *removed, size_t n, uint64_t bytes,

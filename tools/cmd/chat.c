@@ -24,6 +24,7 @@ static const struct opt options[] = {
     SAMPLING_ROWS(struct chat_args),
     {OPT_FLAG, 0, "stats", NULL, AT(stats), 0, 0,
      "print tokens and speed on standard error after each answer"},
+    CONTEXT_ROWS(struct chat_args),
     COMPILE_ROWS(struct chat_args),
     SESSION_ROWS(struct chat_args),
     {.kind = OPT_END},
@@ -49,10 +50,12 @@ static int run(int argc, char **argv, tw_error *err) {
     }
     a.engine.text = true;
     a.engine.whole_steps = true;
+    a.engine.caches = true;
     code = engine_open(&e, result.operand[0], &a.engine, err);
     if (!code) {
         struct chat_loop_options o = {.conversation = &a.conversation,
                                       .sampling = &a.sampling,
+                                      .engine = &a.engine,
                                       .first = a.first,
                                       .single = a.single,
                                       .stats = a.stats};

@@ -69,6 +69,7 @@ static const struct opt options[] = {
      "print one JSON object at the end instead of the text"},
     {OPT_FLAG, 0, "stats", NULL, AT(stats), 0, 0,
      "print speed and seed on standard error at the end"},
+    CONTEXT_ROWS(struct run_args),
     COMPILE_ROWS(struct run_args),
     SESSION_ROWS(struct run_args),
     {.kind = OPT_END},
@@ -81,8 +82,7 @@ static const struct opt_verb verb = {
     "Generate text. A model is compiled into the cache first; a bundle runs as it is.",
     options,
     "Standard output carries the text and nothing else. Ctrl-C ends the text, and the command "
-    "exits with "
-    "status 130."};
+    "exits with status 130."};
 
 struct output {
     const struct run_args *args;
@@ -91,6 +91,7 @@ struct output {
     uint32_t n_vocab;
     uint32_t restored;       /* tokens of a saved sequence */
     uint32_t last, n_tokens; /* the last token generated, and how many */
+    uint32_t dropped;        /* tokens that a full context lost */
     uint32_t *ids;
     size_t n_ids, ids_room;
     char *text; /* for JSON */
@@ -157,7 +158,7 @@ static uint32_t choose_count(const struct run_args *a, const struct engine *e, s
     /* The last token generated needs no position of its own. */
     size_t left = e->session_info.n_ctx - tw_session_position(e->session);
     size_t room = left >= n_prompt ? left - n_prompt + 1 : 1;
-    return room < N_DEFAULT_COUNT ? (uint32_t)room : N_DEFAULT_COUNT;
+    return room < N_DEFAULT_COUNT && !engine_goes_on(&a->engine) ? (uint32_t)room : N_DEFAULT_COUNT;
 }
 
 static json_t *ids_json(const uint32_t *ids, size_t n) {
@@ -197,12 +198,13 @@ static int print_json(const struct engine *e, const struct output *out, const st
         text_json_float(g->temperature), "prompt_ids", ids_json(prompt->ids, prompt->n), "ids",
         ids_json(out->ids, out->n_ids), "text", text, "stop",
         json_is_null(error) ? reason[r->reason] : "error", "error", error, "prefill_tok_s",
-        rate(r->n_prompt, r->prefill_s), "decode_tok_s",
+        rate(r->n_prompt - r->n_reused, r->prefill_s), "decode_tok_s",
         rate(r->n_generated > 1 ? r->n_generated - 1 : 0, r->decode_s), "first_token_ms",
         1e3 * r->first_token_s, "load_s", e->load_s);
     if (o && out->args->load_state) {
         json_object_set_new(o, "restored", json_integer(out->restored));
     }
+    engine_json_context(o, &out->args->engine, r);
     return ui_print_json(o, err);
 }
 
@@ -212,10 +214,11 @@ static void print_stats(const struct engine *e, const struct output *out,
     (line_is_open ? ui_note_below : ui_note)(
         "%u token%s of prompt, %.1f tok/s; %u generated, %.1f tok/s; first after %.1f ms; seed "
         "%llu; %s, %s, %u thread%s",
-        r->n_prompt, text_s(r->n_prompt), rate(r->n_prompt, r->prefill_s), r->n_generated,
-        rate(r->n_generated > 1 ? r->n_generated - 1 : 0, r->decode_s), 1e3 * r->first_token_s,
-        (unsigned long long)g->seed, e->session_info.target, e->session_info.mode,
-        e->session_info.n_threads, text_s(e->session_info.n_threads));
+        r->n_prompt, text_s(r->n_prompt), rate(r->n_prompt - r->n_reused, r->prefill_s),
+        r->n_generated, rate(r->n_generated > 1 ? r->n_generated - 1 : 0, r->decode_s),
+        1e3 * r->first_token_s, (unsigned long long)g->seed, e->session_info.target,
+        e->session_info.mode, e->session_info.n_threads, text_s(e->session_info.n_threads));
+    engine_note_context(r);
 }
 
 static int print_output(const struct engine *e, struct output *out, const struct prompt *prompt,
@@ -257,7 +260,7 @@ static int save_after(struct engine *e, const struct output *out, int code, tw_e
     if (code && code != UI_PIPE && code != TW_E_CONTEXT_FULL && code != TW_E_INTERRUPTED) {
         return code;
     }
-    size_t end = out->restored + out->prompt->n + out->n_tokens;
+    size_t end = out->restored + out->prompt->n + out->n_tokens - out->dropped;
     int saved =
         saved_run_save(e, out->args->save_state, out->n_tokens ? &out->last : NULL, end, &why);
     if (saved && (!code || code == UI_PIPE)) {
@@ -313,21 +316,20 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
     if (sampled) {
         return sampled;
     }
-    if (a->n == 0 || !has_room(e, prompt)) { /* the latter is refused */
-        int code = tw_session_feed(e->session, prompt->ids, prompt->n, err);
+    int full = engine_on_full(&a->engine, &g, err);
+    if (full) {
+        return full;
+    }
+    if (a->n == 0 || (!g.on_full && !has_room(e, prompt))) { /* the latter is refused */
+        int code = tw_session_feed_prompt(e->session, prompt->ids, prompt->n, &r.n_reused, err);
         code = code ? code : print_prompt(out);
         return code ? code : print_results(e, out, prompt, &g, &r, err);
     }
-    uint32_t n_history = tw_session_position(e->session); /* of a saved sequence */
-    uint32_t *history = n_history ? malloc(n_history * sizeof *history) : NULL;
-    if (n_history && !history) {
-        return tw_fail(err, TW_E_NOMEM, "no memory for the restored tokens");
-    }
-    tw_session_tokens(e->session, history, n_history);
-    g.history = history;
-    g.n_history = n_history;
-    int code = tw_generate(e->session, prompt->ids, prompt->n, &g, &r, err);
+    uint32_t *history;
+    int code = saved_run_history(e, &g, &history, err);
+    code = code ? code : tw_generate(e->session, prompt->ids, prompt->n, &g, &r, err);
     free(history);
+    out->dropped = r.n_dropped;
     ui_progress_end();
     if (out->code) {
         return out->code;
@@ -351,6 +353,7 @@ static int converse(struct engine *e, const struct run_args *a, tw_error *err) {
     struct conversation_options conversation = a->conversation;
     struct chat_loop_options o = {.conversation = &conversation,
                                   .sampling = &a->sampling,
+                                  .engine = &a->engine,
                                   .single = !a->talk || a->single,
                                   .stats = a->stats};
     bool given = a->prompt.text || a->prompt.file || o.single;
@@ -404,6 +407,9 @@ static int with_engine(struct engine *e, const struct run_args *a, tw_error *err
         ui_catch_interrupts();
         code = a->logits_all ? score(e, &out, &prompt, err) : generate(e, &out, &prompt, err);
         code = a->save_state ? save_after(e, &out, code, err) : code;
+        if (!code || code == TW_E_CONTEXT_FULL || code == TW_E_INTERRUPTED) {
+            engine_keep_prefix(e, &a->engine);
+        }
     }
     if (out.logits) {
         bool keep =
@@ -476,7 +482,8 @@ static int run(int argc, char **argv, tw_error *err) {
     } else if (!code) {
         code = check(&a, &result, err);
         a.engine.text = needs_tokenizer(&a);
-        a.engine.whole_steps = talks(&a) || a.save_state;
+        a.engine.whole_steps = talks(&a) || a.save_state || a.engine.prompt_cache;
+        a.engine.caches = talks(&a);
         a.engine.logits = a.logits_all ? "all" : NULL;
         struct engine e;
         code = code ? code : engine_open(&e, result.operand[0], &a.engine, err);
