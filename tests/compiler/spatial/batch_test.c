@@ -8,6 +8,8 @@
 #include "firmware/explore/explore.h"
 #include "tests/compiler/program_run.h"
 
+#include <pthread.h>
+
 enum { MAX_BATCH = 16, SEQUENCES = 5, STEPS = 6, MAX_SLOTS = 32 };
 
 /* A compiled program, and the machines that run it. */
@@ -203,7 +205,8 @@ static void draw_rows(struct bed *b) {
 
 /* ---- machines ---- */
 
-enum mode { STRICT, RANDOM, STARVE, FAST, FAST_SIMD, N_MODES };
+enum mode { STRICT, RANDOM, STARVE, FAST, FAST_SIMD, FAST_THREADS, N_MODES };
+enum { THREADS = 2 };
 
 struct machine {
     enum mode mode;
@@ -213,9 +216,10 @@ struct machine {
 };
 
 static int make(struct world *w, struct machine *m, struct tw_fault *fault) {
+    uint32_t threads = m->mode == FAST_THREADS ? THREADS : 1;
     w->run.config.kernels =
-        m->mode == FAST_SIMD ? tw_kernel_table_best() : tw_kernel_table(TW_ISA_SCALAR);
-    return m->mode >= FAST ? tw_plan_build(&w->run.config, 1, &m->arena, &m->plan, fault)
+        m->mode >= FAST_SIMD ? tw_kernel_table_best() : tw_kernel_table(TW_ISA_SCALAR);
+    return m->mode >= FAST ? tw_plan_build(&w->run.config, threads, &m->arena, &m->plan, fault)
                            : tw_strict_init(&w->run.config, &m->arena, &m->strict, fault);
 }
 
@@ -228,14 +232,26 @@ static struct machine make_machine(struct world *w, enum mode mode) {
     return m;
 }
 
+static void *run_second(void *plan) {
+    tw_plan_run(plan, 1, NULL, NULL);
+    return NULL;
+}
+
 static int step(struct machine *m, uint64_t seed, struct tw_fault *fault) {
     static const enum tw_scheduler of[] = {TW_SCHED_CANONICAL, TW_SCHED_RANDOM, TW_SCHED_STARVE};
     if (m->mode < FAST) {
         return tw_strict_step(m->strict, of[m->mode], seed, fault);
     }
     int rc = tw_plan_begin(m->plan, fault);
+    pthread_t second;
+    if (rc == 0 && m->mode == FAST_THREADS) {
+        assert_int_equal(pthread_create(&second, NULL, run_second, m->plan), 0);
+    }
     if (rc == 0) {
         tw_plan_run(m->plan, 0, NULL, NULL);
+    }
+    if (rc == 0 && m->mode == FAST_THREADS) {
+        assert_int_equal(pthread_join(second, NULL), 0);
     }
     return rc;
 }
@@ -277,7 +293,7 @@ static void states_must_agree(const struct bed *b) {
 }
 
 static void run_batches(struct bed *b, enum mode mode) {
-    struct machine alone = make_machine(&b->alone, mode == FAST_SIMD ? FAST_SIMD : FAST),
+    struct machine alone = make_machine(&b->alone, mode >= FAST_SIMD ? FAST_SIMD : FAST),
                    batch = make_machine(&b->batch, mode);
     struct tw_fault fault = {0};
     for (uint32_t s = 0; s < (mode >= FAST ? STEPS : 1); s++) {
