@@ -330,6 +330,39 @@ static void batches_that_do_not_fit_are_left_out(void **state) {
     check_batches(w, w->report.batch_rows);
 }
 
+/* A device has room for 1,024 uses of tables: of 20 pairs of layers that differ in the types of
+ * their matrices, each with keys and values that are written and read, for 12 rows. */
+static void batches_use_no_more_pages_than_a_device_has_room_for(void **state) {
+    struct compile_world *w = *state;
+    const struct random_shape shape = {.dim = 32,
+                                       .hidden = 64,
+                                       .n_layers = 40,
+                                       .n_heads = 2,
+                                       .n_kv_heads = 2,
+                                       .head_dim = 16,
+                                       .n_vocab = 40,
+                                       .n_ctx = 64,
+                                       .dtype = TW_DT_F16,
+                                       .hollow = true};
+    struct random_model m;
+    assert_true(random_model_init(&m, &shape));
+    for (uint32_t i = 0, layer, at = 0, last = 0; i < m.model.n_tensors; i++) {
+        struct tw_model_tensor *t = &m.tensors[i];
+        if (sscanf(t->name, "blk.%u.", &layer) == 1 && t->dtype == TW_DT_F16) {
+            at = layer == last ? at + 1 : 1; /* of the layer's matrices */
+            last = layer;
+            t->dtype = layer >> at & 1 ? TW_DT_BF16 : TW_DT_F16;
+        }
+    }
+    assert_true(random_model_save(&m, w->model));
+    random_model_finish(&m);
+    w->options.target = "host";
+    w->options.host_sites = 1;
+    w->options.batch_rows = 16;
+    must_compile(w, w->model, w->out);
+    assert_int_equal(w->report.batch_rows, 8);
+}
+
 /* ---- keys ---- */
 
 static void key_of(struct compile_world *w, const char *model, char key[65]) {
@@ -519,6 +552,7 @@ int main(void) {
         world_test(options_of_an_older_caller_are_completed_with_defaults),
         world_test(batches_are_powers_of_two_up_to_what_is_requested),
         world_test(batches_that_do_not_fit_are_left_out),
+        world_test(batches_use_no_more_pages_than_a_device_has_room_for),
         world_test(a_prefill_that_does_not_fit_is_halved_unless_requested),
         world_test(a_key_depends_on_content_options_and_target_but_not_on_names),
         world_test(a_key_needs_a_readable_model_and_valid_options),
