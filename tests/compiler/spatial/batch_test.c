@@ -52,12 +52,17 @@ static void add_pages(struct tw_builder *u, const struct tw_graph *g) {
     }
 }
 
+/* Caches of batches of 8 rows are f16. */
 static void open_one(const struct bed *b, struct world *w, const char *target, uint32_t host_sites,
                      bool batch) {
     tw_error err = {0};
     uint32_t n = batch ? b->n : 1;
     int rc = pipeline_init(&w->pipeline, &b->model.model, target, host_sites, &err);
     struct tw_section_config *config = &w->pipeline.config;
+    for (uint32_t v = 0; rc == 0 && b->n == 8 && v < w->pipeline.graph.values.n; v++) {
+        struct tw_gvalue *value = &w->pipeline.graph.values.items[v];
+        value->dtype = value->kind == TW_GV_STATE ? TW_DT_F16 : value->dtype;
+    }
     config->kv_pages = SEQUENCES * b->slots;
     config->batch = batch;
     if (b->window_slots) {
