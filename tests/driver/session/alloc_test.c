@@ -180,6 +180,42 @@ static void generating_allocates_nothing_from_token_to_token(void **state) {
 #endif
 }
 
+/* Nor when the prefix cache has all pages, and gives back those that tokens need. */
+static void pages_of_the_cache_are_given_back_without_allocating(void **state) {
+    (void)state;
+#ifdef COUNTED
+    enum { PAGES = 4, N = PAGES * TW_PAGE_POSITIONS };
+    struct tw_deploy_options d = {.size = sizeof d, .state_positions = N};
+    struct tw_session_options o = {.size = sizeof o, .prefix_cache = 1};
+    uint32_t ids[N];
+    tw_session *other = NULL;
+    struct rig r;
+    rig_open(&r, "host", 1, NULL);
+    tw_session_destroy(r.session);
+    tw_deployment_destroy(r.deployment);
+    assert_int_equal(tw_deploy_with(r.device, r.decoder, &d, &r.deployment, &r.err), 0);
+    assert_int_equal(tw_session_create(r.deployment, NULL, &r.session, &r.err), 0);
+    assert_int_equal(tw_session_create(r.deployment, &o, &other, &r.err), 0);
+    assert_int_equal(feed_prompt(&r), 0);
+    assert_int_equal(tw_session_rewind(r.session, 0, &r.err), 0);
+    for (uint32_t i = 0; i < N; i++) {
+        ids[i] = token(i);
+    }
+    assert_int_equal(tw_session_feed_prompt(other, ids, N, NULL, &r.err), 0);
+    tw_session_destroy(other);
+    assert_int_equal(own_page().pages_cached, PAGES);
+    uint64_t before = atomic_load(&allocations);
+    for (uint32_t i = 0; i < N / N_TOKENS; i++) {
+        assert_int_equal(feed_tokens(&r), 0);
+    }
+    assert_int_equal(atomic_load(&allocations), before);
+    assert_int_equal(own_page().pages_cached, 0);
+    rig_close(&r);
+#else
+    skip();
+#endif
+}
+
 /* ---- system calls ---- */
 
 #if !TEST_ASAN && !TEST_TSAN && defined(__x86_64__)
@@ -301,6 +337,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(feeding_allocates_nothing),
         cmocka_unit_test(generating_allocates_nothing_from_token_to_token),
+        cmocka_unit_test(pages_of_the_cache_are_given_back_without_allocating),
         cmocka_unit_test(one_thread_makes_no_system_call),
         cmocka_unit_test(two_threads_only_wake_and_yield),
         cmocka_unit_test(strict_mode_makes_no_system_call),
