@@ -201,7 +201,7 @@ static void bad_files_do_no_harm(void **state) {
     uint64_t written, size;
     struct stat st;
     (void)state;
-    for (uint32_t i = 0; i < 14; i++) {
+    for (uint32_t i = 0; i < 14; i += TEST_ASAN && i > 4 ? 4 : 1) {
         clean(NULL);
         start("host", NULL, ids[0], 150, &written);
         assert_int_equal(each(remember), 1);
@@ -338,7 +338,7 @@ static void two_processes_share_a_folder(void **state) {
 static void a_process_that_is_killed_does_no_harm(void **state) {
     (void)state;
     model_bundle("host");
-    for (uint32_t i = 0; i < 5; i++) {
+    for (uint32_t i = 0; i < (TEST_ASAN ? 2 : 5); i++) {
         int status = 0;
         pid_t child = begin(1, 1000000);
         usleep(20000 + i * 12000);
