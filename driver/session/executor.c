@@ -6,9 +6,10 @@
  */
 #include "driver/session/session.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
-static const struct session_output logits = {"logits", false};
+static const struct session_output logits = {"logits", false, false};
 
 /* Returns whether a segment has bytes that the executor must provide. */
 static bool is_needed(const struct tw_deployment *d, uint32_t segment) {
@@ -111,6 +112,9 @@ static void destroy(struct tw_executor *x) {
     const struct tw_deployment *d = x->deployment;
     const struct tw_bundle *b = &d->decoder->bundle;
     bool on_device = !tw_device_check_reset(d->device, d->resets, NULL);
+    for (uint32_t i = 0; i < TW_BATCH_PROGRAMS; i++) {
+        tw_session_unload_program(x, &x->batch[i]);
+    }
     tw_session_unload_program(x, &x->score);
     tw_session_unload_program(x, &x->prefill);
     tw_session_unload_program(x, &x->decode);
@@ -128,6 +132,48 @@ static void destroy(struct tw_executor *x) {
     free(x->bind);
     free(x->next_word);
     free(x);
+}
+
+/* ---- programs of several sequences ---- */
+
+static void batch_name(uint32_t i, char name[16]) {
+    snprintf(name, 16, "decode.%u", 2u << i);
+}
+
+/* Returns the rows of the largest program whose rows are of several sequences; 1: none. */
+static uint32_t find_batch_rows(const struct tw_executor *x) {
+    char name[16];
+    for (uint32_t i = x->shared ? TW_BATCH_PROGRAMS : 0; i-- > 0;) {
+        batch_name(i, name);
+        if (tw_session_find_program(&x->deployment->decoder->bundle, name) >= 0) {
+            return 2u << i;
+        }
+    }
+    return 1;
+}
+
+int tw_executor_batch(struct tw_executor *x, uint32_t rows, struct session_program **out,
+                      tw_error *err) {
+    static const struct session_output all_logits = {"logits", true, true};
+    char name[16];
+    for (uint32_t i = 0; i < TW_BATCH_PROGRAMS; i++) {
+        struct session_program *p = &x->batch[i];
+        batch_name(i, name);
+        if (2u << i < rows) {
+            continue;
+        }
+        int code = tw_session_load_program(x, name, &all_logits, p, err);
+        if (!code && p->program && p->rows != 2u << i) {
+            code = tw_fail(err, TW_E_FORMAT, "%s: program %s takes %u rows, expected %u",
+                           x->deployment->decoder->bundle.path, name, p->rows, 2u << i);
+            tw_session_unload_program(x, p);
+        }
+        if (code || p->program) {
+            *out = p;
+            return code;
+        }
+    }
+    return tw_fail(err, TW_E_INTERNAL, "session: no program for %u sequences", rows);
 }
 
 static int create(struct tw_deployment *d, enum tw_mode mode, uint32_t n_threads,
@@ -157,6 +203,7 @@ static int create(struct tw_deployment *d, enum tw_mode mode, uint32_t n_threads
         return code;
     }
     x->shared = !own_state;
+    x->batch_rows = find_batch_rows(x);
     *out = x;
     return 0;
 }
@@ -200,19 +247,15 @@ int tw_executor_get(struct tw_session *s, tw_error *err) {
     return code;
 }
 
-static void forget_table(struct session_program *p, const struct tw_session *s) {
-    p->table_owner = p->table_owner == s ? NULL : p->table_owner;
-}
-
 void tw_executor_put(struct tw_session *s) {
     struct tw_executor *x = s->executor;
     if (!x) {
         return;
     }
     pthread_mutex_lock(&x->lock);
-    forget_table(&x->decode, s);
-    forget_table(&x->prefill, s);
-    forget_table(&x->score, s);
+    for (uint32_t i = 0; i < x->n_tables; i++) {
+        x->table[i].owner = x->table[i].owner == s ? NULL : x->table[i].owner;
+    }
     pthread_mutex_unlock(&x->lock);
     pthread_mutex_lock(&s->deployment->lock);
     put_word(s);

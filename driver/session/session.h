@@ -28,6 +28,18 @@ enum session_input {
     IN_COUNT = 7
 };
 
+/* A program "decode.N" runs N = 2, 4, ... rows, each of any sequence. */
+#define TW_BATCH_PROGRAMS 4u
+#define TW_BATCH_MAX 16u
+
+/* A page table on the device. The sessions of an executor write it when it is their turn: it has
+ * the first `valid` entries of the owner's. Programs may have it in common. */
+struct page_table {
+    uint64_t address;
+    const struct tw_session *owner;
+    uint32_t valid;
+};
+
 /* A loaded program and the request that runs a step of it, laid out once: struct tw_wire_run,
  * n_inputs times struct tw_wire_input, data. */
 struct session_program {
@@ -37,11 +49,8 @@ struct session_program {
     bool broken; /* a step has failed or was cut: the device refuses it until it is loaded again */
     uint32_t index; /* in the bundle */
     uint32_t rows;
-    /* Of the page table; 0: the program has none. The device has the first table_valid entries of
-     * the owner's. */
-    uint64_t table_address;
-    uint32_t table_valid;
-    const struct tw_session *table_owner;
+    uint32_t lanes; /* sequences in a step: 1, or `rows` of a program that has a row for each */
+    struct page_table *table[TW_BATCH_MAX]; /* of each lane; NULL: the program has none */
     uint64_t logits_address;
     uint64_t logits_stride;     /* bytes of a row; a program of all logits has `rows` of them */
     const float *logits_mapped; /* or NULL: the device does not share its memory */
@@ -62,6 +71,7 @@ struct session_program {
 struct session_output {
     const char *name;
     bool all_rows;
+    bool lanes; /* each row is of a sequence of its own: every input has one for each */
 };
 
 /* Where tw_generate() left off: the bytes of an incomplete character, and the token that must be
@@ -84,8 +94,15 @@ struct tw_executor {
     pthread_mutex_t lock;
     uint64_t *segment_address; /* n_segments: the deployment's and its own */
     uint64_t bind_address;
-    uint64_t *bind;                                /* host copy of the rows */
-    struct session_program decode, prefill, score; /* all but decode: loaded when first used */
+    uint64_t *bind;                                  /* host copy of the rows */
+    struct session_program decode, prefill, score;   /* all but decode: loaded when first used */
+    struct session_program batch[TW_BATCH_PROGRAMS]; /* "decode.2", "decode.4", ...; the same */
+    /* Most sequences in a step: the rows of the largest of them; 1: none. May change, to 1, under
+     * the lock. */
+    _Atomic uint32_t batch_rows;
+    uint32_t joint_faults; /* of joint steps, one after the other, each row of which was good */
+    uint32_t n_tables;
+    struct page_table table[3 + 2 * TW_BATCH_MAX]; /* of all programs */
     /* Words that end greedy runs, one for each session, if the device shares its memory, so that it
      * sees them; free ones are a list, under the deployment's lock. */
     uint64_t words_address;
@@ -101,6 +118,19 @@ struct session_pages {
     uint32_t n, room, first;
     /* of windows: pages taken in advance, so that no step of a feed can lack one */
     uint32_t *spare, n_spare;
+};
+
+/* A session's part in a tw_step() that is running. */
+struct session_turn {
+    struct tw_step_entry *entry; /* NULL: it has none */
+    const uint32_t *ids;         /* the tokens that are left, `n` of them */
+    size_t n;
+    bool rides; /* takes rows of steps with others */
+    /* In the step that is being made: how many of its tokens; the lane of the last one; the requests
+     * that read its logits, [first_read, end_read) of the step's. */
+    uint32_t rows, lane;
+    uint64_t first_read, end_read;
+    struct tw_device_read read;
 };
 
 struct tw_session {
@@ -133,6 +163,7 @@ struct tw_session {
     /* Not 0 ends a greedy run. One of the executor's words, or its own. */
     uint64_t interrupt_address;
     _Atomic uint32_t *interrupt, own_interrupt;
+    struct session_turn turn;
     struct {
         struct tw_wire_tokens head;
         uint32_t id[TW_WIRE_MAX_TOKENS];
@@ -146,6 +177,10 @@ struct tw_session {
 int tw_executor_get(struct tw_session *s, tw_error *err);
 /* Gives it back. */
 void tw_executor_put(struct tw_session *s);
+/* Finds the smallest program for `rows` rows of several sequences, at most x->batch_rows, and loads
+ * it if that has not been done. Under the lock. Errors: those of tw_session_load_program(). */
+int tw_executor_batch(struct tw_executor *x, uint32_t rows, struct session_program **out,
+                      tw_error *err);
 /* Loads a program again that a step has broken. Under the lock. Errors: those of LOAD. */
 int tw_executor_mend(struct tw_executor *x, struct session_program *p, tw_error *err);
 
@@ -174,9 +209,12 @@ void tw_session_replace_pages(struct tw_session *s, const uint32_t *pages, uint3
 void tw_session_take_over(struct tw_session *s, const struct tw_prefix_sequence *from);
 /* Gives back the pages of the positions from `position` on. */
 void tw_session_drop_pages(struct tw_session *s, uint32_t position);
-/* Sees to it that the program's table is the session's. Under the executor's lock. Errors: those of
- * tw_device_call(). */
-int tw_session_write_table(struct tw_session *s, struct session_program *p, tw_error *err);
+/* Sees to it that the table, which may be NULL, is the session's. Under the executor's lock. Errors:
+ * those of tw_device_call(). */
+int tw_session_write_table(struct tw_session *s, struct page_table *t, tw_error *err);
+/* Checks that a step over [from, to) reaches pages of the pool only, and writes none that others
+ * hold: in a step with others it would disturb them. Errors: FAULT. */
+int tw_session_check_pages(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err);
 
 /* ---- the prefix cache ---- */
 
@@ -214,12 +252,14 @@ bool tw_session_use_lists(struct tw_session *s, uint32_t top_k);
 /* Ends that; legal without. */
 void tw_session_use_logits(struct tw_session *s);
 
-/* Loads the bundle's program of that name, or of that name followed by a dot and anything: finds
- * its tensors, of which `output` gets the logits (the last row's, or with all_rows one row for each
+/* Returns the index of the bundle's program of that name, or else of the first one whose name is
+ * that and a dot and anything; -1: there is none. */
+int tw_session_find_program(const struct tw_bundle *b, const char *name);
+/* Loads the bundle's program of that name (tw_session_find_program()): finds its tensors, of which `output` gets the logits (the last row's, or with all_rows one row for each
  * token), lays out the request, loads it on the device. Does nothing if it is loaded. A bundle
  * without it leaves out->program NULL. Errors: FORMAT (names the tensor), NOMEM, and those of
  * tw_device_call(). */
-int tw_session_load_program(struct tw_executor *x, const char *prefix,
+int tw_session_load_program(struct tw_executor *x, const char *name,
                             const struct session_output *output, struct session_program *out,
                             tw_error *err);
 /* Unloads it from the device and frees the request; legal if it was not loaded. */
@@ -231,6 +271,13 @@ static inline int tw_session_check_reset(const struct tw_session *s, tw_error *e
 }
 /* The same, and FAULT if an earlier step failed. */
 int tw_session_check_usable(const struct tw_session *s, tw_error *err);
+/* Takes the pages of n more positions. Errors: those of tw_session_own_pages(). */
+int tw_session_take_pages(struct tw_session *s, size_t n, tw_error *err);
+/* Feeds n checked tokens, for which the session has pages, in steps of its own; `wanted`: the logits
+ * of the last one are wanted. Errors: those of tw_session_feed(), after which the session is broken
+ * if it has to be. */
+int tw_session_feed_alone(struct tw_session *s, const uint32_t *ids, size_t n, bool prompt,
+                          bool wanted, tw_error *err);
 /* Feeds all tokens again if the window is lost. Errors: those of tw_session_feed(). */
 int tw_session_restore_window(struct tw_session *s, tw_error *err);
 /* Returns whether the device can feed itself with the session's programs. */

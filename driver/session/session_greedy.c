@@ -179,7 +179,7 @@ static int run(struct tw_session *s, uint32_t id, const struct tw_greedy_options
         return code;
     }
     code = tw_executor_mend(s->executor, p, err);
-    code = code ? code : tw_session_write_table(s, p, err);
+    code = code ? code : tw_session_write_table(s, p->table[0], err);
     code = code ? code : tw_session_slide(s, s->position, s->position + most, err);
     if (code) { /* nothing has run */
         tw_session_drop_pages(s, s->position);

@@ -111,18 +111,13 @@ void tw_session_share_pages(struct tw_session *s, const struct tw_session *from)
 
 /* ---- the table of all positions ---- */
 
-#define PROGRAMS 3u
-
-static struct session_program *program_of(struct tw_executor *x, uint32_t i) {
-    return i == 0 ? &x->decode : i == 1 ? &x->prefill : &x->score;
-}
-
 /* The device's tables are not this session's from entry `slot` on. */
 static void note_change(struct tw_session *s, uint32_t slot) {
-    for (uint32_t i = 0; i < PROGRAMS; i++) {
-        struct session_program *p = program_of(s->executor, i);
-        if (p->table_owner == s && p->table_valid > slot) {
-            p->table_valid = slot;
+    struct tw_executor *x = s->executor;
+    for (uint32_t i = 0; i < x->n_tables; i++) {
+        struct page_table *t = &x->table[i];
+        if (t->owner == s && t->valid > slot) {
+            t->valid = slot;
         }
     }
 }
@@ -152,18 +147,6 @@ void tw_session_take_over(struct tw_session *s, const struct tw_prefix_sequence 
               from->of[TW_PREFIX_WINDOW].first);
     note_change(s, 0);
     pthread_mutex_unlock(&s->executor->lock);
-}
-
-/* Notes whose table is at the address of p's; programs may have it in common. */
-static void set_owner(struct tw_session *s, const struct session_program *p,
-                      const struct tw_session *owner) {
-    for (uint32_t i = 0; i < PROGRAMS; i++) {
-        struct session_program *other = program_of(s->executor, i);
-        if (other->table_address == p->table_address) {
-            other->table_owner = owner;
-            other->table_valid = owner ? owner->pages.n : 0;
-        }
-    }
 }
 
 /* Replaces the last page, which others hold too, by a copy of it: page `new`, which the session
@@ -314,16 +297,42 @@ int tw_session_slide(struct tw_session *s, uint32_t from, uint32_t to, tw_error 
     return code;
 }
 
-int tw_session_write_table(struct tw_session *s, struct session_program *p, tw_error *err) {
-    uint32_t valid = p->table_owner == s ? p->table_valid : 0;
-    if (!p->table_address || valid >= s->pages.n) {
+int tw_session_write_table(struct tw_session *s, struct page_table *t, tw_error *err) {
+    uint32_t valid = t && t->owner == s ? t->valid : 0;
+    if (!t || valid >= s->pages.n) {
         return 0;
     }
-    set_owner(s, p, NULL); /* until it is written */
-    int code = tw_device_write(s->deployment->device, p->table_address + (uint64_t)valid * 4,
+    t->owner = NULL; /* until it is written */
+    int code = tw_device_write(s->deployment->device, t->address + (uint64_t)valid * 4,
                                s->pages.page + valid, (uint64_t)(s->pages.n - valid) * 4, err);
-    if (!code) {
-        set_owner(s, p, s);
-    }
+    t->owner = code ? NULL : s;
+    t->valid = s->pages.n;
     return code;
+}
+
+/* ---- steps with others ---- */
+
+static int check_pages(struct tw_state_pool *pool, const struct session_pages *p, uint32_t from,
+                       uint32_t to, const char *table, tw_error *err) {
+    for (uint32_t i = 0; i < p->n; i++) {
+        uint32_t slot = p->first + i;
+        bool inside = p->page[i] < pool->n_pages;
+        bool written = slot >= from / TW_KV_BLOCK && slot < slots_of(to);
+        if (inside && !(written && tw_state_pool_is_shared(pool, p->page[i]))) {
+            continue;
+        }
+        return tw_fail(err, TW_E_FAULT,
+                       "session: element %u of its table %s is page %u, expected %s; its state is "
+                       "damaged: create a new session",
+                       slot, table, p->page[i],
+                       inside ? "one that no other session holds" : "one of the pool");
+    }
+    return 0;
+}
+
+int tw_session_check_pages(struct tw_session *s, uint32_t from, uint32_t to, tw_error *err) {
+    int code = check_pages(&s->deployment->pool, &s->pages, from, to, TW_PAGE_TABLE, err);
+    return code ? code
+                : check_pages(&s->deployment->window_pool, &s->window, from, to, TW_WINDOW_TABLE,
+                              err);
 }

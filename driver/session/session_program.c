@@ -5,6 +5,7 @@
  */
 #include "driver/session/session.h"
 
+#include "loader/base/assert.h"
 #include "tilewright/opcode.h"
 
 #include <stdio.h>
@@ -19,19 +20,15 @@ static const struct tw_tensor *find_tensor(const struct tw_program *p, const cha
     return NULL;
 }
 
-/* Finds the program of that name, or, of "prefill", one like "prefill.64": the name and a dot.
- * Returns -1 if there is none. */
-static int find_program(const struct tw_bundle *b, const char *prefix) {
-    size_t n = strlen(prefix);
+int tw_session_find_program(const struct tw_bundle *b, const char *name) {
+    size_t n = strlen(name);
     int found = -1;
-    for (uint32_t i = 0; i < b->n_programs; i++) {
-        const char *name = b->programs[i].name;
-        if (strcmp(name, prefix) == 0) {
+    for (uint32_t i = b->n_programs; i-- > 0;) {
+        const char *has = b->programs[i].name;
+        if (strcmp(has, name) == 0) {
             return (int)i;
         }
-        if (found < 0 && strncmp(name, prefix, n) == 0 && name[n] == '.') {
-            found = (int)i;
-        }
+        found = strncmp(has, name, n) == 0 && has[n] == '.' ? (int)i : found;
     }
     return found;
 }
@@ -61,6 +58,13 @@ static int bind_tensor(const struct tw_executor *x, const struct tw_program *p, 
     return 0;
 }
 
+/* Returns how many words an input of a step has. */
+static uint32_t input_words(const struct session_program *p, uint32_t input) {
+    return input == IN_IDS            ? p->rows
+           : input == IN_WINDOW_PAGES ? p->lanes * p->window_slots
+                                      : p->lanes;
+}
+
 static int lay_out_request(struct tw_executor *x, struct session_program *out, tw_error *err) {
     static const char *const name[IN_COUNT] = {"ids",        "pos",        "rows",         "end",
                                                "pos.window", "end.window", TW_WINDOW_TABLE};
@@ -68,7 +72,7 @@ static int lay_out_request(struct tw_executor *x, struct session_program *out, t
     struct tw_wire_input in[IN_COUNT];
     uint32_t which[IN_COUNT], number[IN_COUNT], n = 0, data = 0;
     for (uint32_t i = 0; i < IN_COUNT; i++) {
-        uint32_t bytes = (i == IN_IDS ? p->rows : i == IN_WINDOW_PAGES ? out->window_slots : 1) * 4;
+        uint32_t bytes = input_words(out, i) * 4;
         uint64_t address;
         int code =
             bind_tensor(x, p, name[i], TW_ROLE_INPUT, TW_DT_I32, bytes, i <= IN_POS, &address, err);
@@ -175,16 +179,41 @@ static int bind_choice(const struct tw_executor *x, struct session_program *p, t
                        false, &p->choice_address, err);
 }
 
-/* Finds the page table, which must have an entry for every page of the bundle's context, as that of
- * windows must for all of theirs. */
-static int bind_table(const struct tw_executor *x, struct session_program *p, tw_error *err) {
+/* Returns the executor's table at that address; it has room for those of all programs. */
+static struct page_table *table_at(struct tw_executor *x, uint64_t address) {
+    uint32_t i = 0;
+    while (i < x->n_tables && x->table[i].address != address) {
+        i++;
+    }
+    TW_ASSERT(i < sizeof x->table / sizeof x->table[0]);
+    if (i == x->n_tables) {
+        x->table[i] = (struct page_table){.address = address};
+        x->n_tables++;
+    }
+    return &x->table[i];
+}
+
+/* Finds the page tables, each of which must have an entry for every page of the bundle's context,
+ * as those of windows must for all of theirs: a row for each lane. */
+static int bind_tables(struct tw_executor *x, struct session_program *p, tw_error *err) {
     const struct tw_state_pool *window = &x->deployment->window_pool;
-    uint64_t slots = tw_state_pages(x->deployment->decoder->bundle.note->n_ctx);
+    const struct tw_tensor *all = find_tensor(p->program, TW_PAGE_TABLE),
+                           *last = find_tensor(p->program, TW_WINDOW_TABLE);
+    uint64_t slots = tw_state_pages(x->deployment->decoder->bundle.note->n_ctx), address = 0;
     p->window_slots = (uint32_t)tw_state_pages(window->window_ctx);
-    return x->deployment->pool.n_tensors == 0
-               ? 0
-               : bind_tensor(x, p->program, TW_PAGE_TABLE, TW_ROLE_INPUT, TW_DT_I32, slots * 4,
-                             false, &p->table_address, err);
+    if (p->lanes > 1) {
+        slots = all && all->cols > slots ? all->cols : slots;
+        p->window_slots = last && last->cols > p->window_slots ? last->cols : p->window_slots;
+    }
+    if (x->deployment->pool.n_tensors == 0) {
+        return 0;
+    }
+    int code = bind_tensor(x, p->program, TW_PAGE_TABLE, TW_ROLE_INPUT, TW_DT_I32,
+                           p->lanes * slots * 4, false, &address, err);
+    for (uint32_t i = 0; i < p->lanes && address && !code; i++) {
+        p->table[i] = table_at(x, address + i * slots * 4);
+    }
+    return code;
 }
 
 /* Finds the logits. */
@@ -209,13 +238,18 @@ static int prepare(struct tw_executor *x, const struct session_output *output,
     const struct tw_bundle *b = &x->deployment->decoder->bundle;
     uint64_t bytes = 0;
     out->rows = out->program->rows;
+    out->lanes = output->lanes ? out->rows : 1;
+    if (out->lanes > TW_BATCH_MAX) {
+        return tw_fail(err, TW_E_FORMAT, "%s: program %s takes %u sequences, expected at most %u",
+                       b->path, out->program->name, out->lanes, TW_BATCH_MAX);
+    }
     if (out->rows == 0 || out->rows > UINT32_MAX / 8) {
         return tw_fail(err, TW_E_FORMAT, "%s: program %s takes %u rows, expected 1 to %u", b->path,
                        out->program->name, out->rows, UINT32_MAX / 8);
     }
     int code = bind_output(x, out, output, &bytes, err);
     code = code ? code : bind_choice(x, out, err);
-    code = code ? code : bind_table(x, out, err);
+    code = code ? code : bind_tables(x, out, err);
     code = code ? code : load(x, out, err);
     code = code ? code : lay_out_request(x, out, err);
     if (!code) {
@@ -224,11 +258,11 @@ static int prepare(struct tw_executor *x, const struct session_output *output,
     return code;
 }
 
-int tw_session_load_program(struct tw_executor *x, const char *prefix,
+int tw_session_load_program(struct tw_executor *x, const char *name,
                             const struct session_output *output, struct session_program *out,
                             tw_error *err) {
     const struct tw_bundle *b = &x->deployment->decoder->bundle;
-    int index = out->program ? -1 : find_program(b, prefix);
+    int index = out->program ? -1 : tw_session_find_program(b, name);
     if (index < 0) {
         return 0;
     }

@@ -167,7 +167,7 @@ static int make_ready(struct tw_session *s, const struct batch *r, tw_error *err
     for (uint64_t i = 0; i < r->n_steps && !code; i++) {
         struct session_program *p = r->step[i].program;
         code = i > 0 && p == r->step[i - 1].program ? 0 : tw_executor_mend(s->executor, p, err);
-        code = code ? code : tw_session_write_table(s, p, err);
+        code = code ? code : tw_session_write_table(s, p->table[0], err);
     }
     return code;
 }
@@ -226,8 +226,7 @@ static int run(struct tw_session *s, struct batch *r, bool wanted, tw_error *err
     return code ? tw_session_break(s, code, err) : 0;
 }
 
-/* Takes the pages of n more positions. */
-static int take_pages(struct tw_session *s, size_t n, tw_error *err) {
+int tw_session_take_pages(struct tw_session *s, size_t n, tw_error *err) {
     pthread_mutex_lock(&s->executor->lock);
     int code = tw_session_own_pages(s, s->position, s->position + (uint32_t)n, err);
     pthread_mutex_unlock(&s->executor->lock);
@@ -235,34 +234,40 @@ static int take_pages(struct tw_session *s, size_t n, tw_error *err) {
 }
 
 /* Feeds as many tokens as a batch takes; returns how many in *taken. */
-static int feed_batch(struct tw_session *s, const uint32_t *ids, size_t n, bool prompt,
+static int feed_batch(struct tw_session *s, const uint32_t *ids, size_t n, bool prompt, bool wanted,
                       size_t *taken, tw_error *err) {
     struct batch r = {.prompt = prompt, .stop = s->stop};
     pthread_mutex_lock(&s->executor->lock);
     int code = plan(s, ids, n, &r, taken, err);
-    code = code ? tw_session_break(s, code, err) : run(s, &r, *taken == n, err);
+    code = code ? tw_session_break(s, code, err) : run(s, &r, wanted && *taken == n, err);
     pthread_mutex_unlock(&s->executor->lock);
     return code;
 }
 
-/* Feeds checked tokens. */
-static int feed(struct tw_session *s, const uint32_t *ids, size_t n, bool prompt, tw_error *err) {
-    int code = take_pages(s, n, err);
-    if (code) {
-        return code;
-    }
+int tw_session_feed_alone(struct tw_session *s, const uint32_t *ids, size_t n, bool prompt,
+                          bool wanted, tw_error *err) {
+    int code = 0;
     while (!code && n) {
         size_t taken = 0;
         if (tw_session_stopped(s)) {
             code =
                 tw_fail(err, TW_E_INTERRUPTED, "session: interrupted at position %u", s->position);
         } else {
-            code = feed_batch(s, ids, n, prompt, &taken, err);
+            code = feed_batch(s, ids, n, prompt, wanted, &taken, err);
         }
         ids += taken;
         n -= taken;
     }
-    tw_session_drop_pages(s, s->position);
+    return code;
+}
+
+/* Feeds checked tokens. */
+static int feed(struct tw_session *s, const uint32_t *ids, size_t n, bool prompt, tw_error *err) {
+    int code = tw_session_take_pages(s, n, err);
+    if (!code) {
+        code = tw_session_feed_alone(s, ids, n, prompt, true, err);
+        tw_session_drop_pages(s, s->position);
+    }
     return code;
 }
 
@@ -291,7 +296,7 @@ int tw_session_feed(tw_session *session, const uint32_t *ids, size_t n, tw_error
 /* ---- the logits of all rows ---- */
 
 static int load_score(struct tw_session *s, tw_error *err) {
-    static const struct session_output scores = {"scores", true};
+    static const struct session_output scores = {"scores", true, false};
     struct tw_executor *x = s->executor;
     pthread_mutex_lock(&x->lock);
     int code = tw_session_load_program(x, "score", &scores, &x->score, err);
@@ -366,7 +371,7 @@ int tw_session_score(tw_session *session, const uint32_t *ids, size_t n, float *
     }
     uint32_t most = s->executor->score.rows, chunk = s->options.chunk;
     most = chunk && chunk < most ? chunk : most;
-    code = take_pages(s, n, err);
+    code = tw_session_take_pages(s, n, err);
     if (code) {
         return code;
     }

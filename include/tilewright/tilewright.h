@@ -467,6 +467,7 @@ struct tw_session_info {
     const char *mode, *target, *device;
     uint32_t pages;    /* of state that it holds, shared ones included */
     uint32_t n_reused; /* tokens that its last prompt had from the prefix cache */
+    uint32_t batch;    /* most sessions that can share a step (tw_step); 1: none */
 };
 /* Describes a session; its texts are valid as long as the session. */
 int tw_session_get_info(const tw_session *session, struct tw_session_info *info, tw_error *err);
@@ -528,6 +529,35 @@ int tw_session_reuse_prefix(tw_session *session, const uint32_t *ids, size_t n, 
  * USAGE (the device was reset); IO, NOSPACE: the folder cannot be written to, and the cache in
  * memory has the sequence all the same. */
 int tw_session_keep_prefix(tw_session *session, uint64_t *written_bytes, tw_error *err);
+
+/* ---- several sessions at once ---- */
+
+/* The tokens of one session in a tw_step(). */
+struct tw_step_entry {
+    tw_session *session;
+    const uint32_t *ids; /* n > 0 tokens to append */
+    size_t n;
+    uint32_t flags; /* none are defined: 0 */
+    int code;       /* receives 0 or the session's error */
+    tw_error *err;  /* or NULL; filled if the code is not 0 */
+};
+
+/* Appends tokens to several sessions, each of which is in the list once, with as few steps of the
+ * device as possible; one step takes about the time of a single token, however many sequences it
+ * has. Sessions of one deployment with the same mode and number of threads share steps if the
+ * bundle has programs for it (tw_compile_options.batch_rows); the rests of prompts ride along.
+ * Others take steps of their own. What a session has afterwards is, bit for bit, what
+ * tw_session_feed() gives, whatever its company; only tw_session_info.steps may differ.
+ *
+ * Each entry gets its own result, and the errors are those of tw_session_feed(): a session that is
+ * refused, that faults or whose logits are infinite or NaN does not disturb the others. USAGE: also
+ * an entry of a session that is in the list before. A step that runs is interrupted by a stop word
+ * that all its sessions have; other stop words take effect before the next step. Returns 0 if all
+ * went well, or the code of the first entry that did not, with its error in *err; USAGE for an
+ * empty list. Does not allocate, except to load a program when a number of sequences first needs
+ * it; makes no system call other than to wake threads. Several threads may step sessions of one
+ * deployment at a time, each its own. */
+int tw_step(struct tw_step_entry *entries, size_t n_entries, tw_error *err);
 
 /* ---- generation ---- */
 
