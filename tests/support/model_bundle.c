@@ -12,7 +12,7 @@
 
 static struct {
     char target[512], path[96];
-    uint32_t all_logits, top_k;
+    uint32_t all_logits, top_k, batch_rows;
 } made[24];
 static uint32_t n_made;
 static char folder[64];
@@ -22,10 +22,11 @@ static void die(const char *what, const tw_error *err) {
     abort();
 }
 
-static const char *make(const char *target, uint32_t all_logits, uint32_t top_k) {
+static const char *make(const char *target, uint32_t all_logits, uint32_t top_k,
+                        uint32_t batch_rows) {
     for (uint32_t i = 0; i < n_made; i++) {
         if (strcmp(made[i].target, target) == 0 && made[i].all_logits == all_logits &&
-            made[i].top_k == top_k) {
+            made[i].top_k == top_k && made[i].batch_rows == batch_rows) {
             return made[i].path;
         }
     }
@@ -43,10 +44,12 @@ static const char *make(const char *target, uint32_t all_logits, uint32_t top_k)
                                    .prefill_rows = 32,
                                    .target = target,
                                    .all_logits = all_logits,
-                                   .top_k = top_k};
+                                   .top_k = top_k,
+                                   .batch_rows = batch_rows};
     tw_error err = {0};
     made[n_made].all_logits = all_logits;
     made[n_made].top_k = top_k;
+    made[n_made].batch_rows = batch_rows;
     snprintf(made[n_made].target, sizeof made[0].target, "%s", target);
     snprintf(made[n_made].path, sizeof made[0].path, "%s/%u%s-%u.twb", folder, n_made,
              all_logits ? "-all" : "", top_k);
@@ -57,15 +60,19 @@ static const char *make(const char *target, uint32_t all_logits, uint32_t top_k)
 }
 
 const char *model_bundle(const char *target) {
-    return make(target, 0, 0);
+    return make(target, 0, 0, 0);
 }
 
 const char *model_bundle_all_logits(const char *target) {
-    return make(target, 1, 0);
+    return make(target, 1, 0, 0);
 }
 
 const char *model_bundle_lists(const char *target, uint32_t top_k) {
-    return make(target, 0, top_k);
+    return make(target, 0, top_k, 0);
+}
+
+const char *model_bundle_batch(const char *target) {
+    return make(target, 0, 0, MODEL_BATCH);
 }
 
 void model_bundle_cleanup(void) {

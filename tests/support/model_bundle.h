@@ -16,6 +16,9 @@ const char *model_bundle(const char *target);
 const char *model_bundle_all_logits(const char *target);
 /* The same with lists of the top_k best logits of each site. */
 const char *model_bundle_lists(const char *target, uint32_t top_k);
+/* The same with programs of up to MODEL_BATCH sequences, or as many as fit the target. */
+#define MODEL_BATCH 16u
+const char *model_bundle_batch(const char *target);
 /* Removes what model_bundle created. */
 void model_bundle_cleanup(void);
 
