@@ -126,8 +126,8 @@ struct session_turn {
     const uint32_t *ids;         /* the tokens that are left, `n` of them */
     size_t n;
     bool rides; /* takes rows of steps with others */
-    /* In the step that is being made: how many of its tokens; the lane of the last one; the requests
-     * that read its logits, [first_read, end_read) of the step's. */
+    /* In the step that is being made: how many of its tokens; the lane of the last one; the
+     * requests that read its logits, [first_read, end_read) of the step's. */
     uint32_t rows, lane;
     uint64_t first_read, end_read;
     struct tw_device_read read;
@@ -209,8 +209,8 @@ void tw_session_replace_pages(struct tw_session *s, const uint32_t *pages, uint3
 void tw_session_take_over(struct tw_session *s, const struct tw_prefix_sequence *from);
 /* Gives back the pages of the positions from `position` on. */
 void tw_session_drop_pages(struct tw_session *s, uint32_t position);
-/* Sees to it that the table, which may be NULL, is the session's. Under the executor's lock. Errors:
- * those of tw_device_call(). */
+/* Sees to it that the table, which may be NULL, is the session's. Under the executor's lock.
+ * Errors: those of tw_device_call(). */
 int tw_session_write_table(struct tw_session *s, struct page_table *t, tw_error *err);
 /* Checks that a step over [from, to) reaches pages of the pool only, and writes none that others
  * hold: in a step with others it would disturb them. Errors: FAULT. */
@@ -255,10 +255,10 @@ void tw_session_use_logits(struct tw_session *s);
 /* Returns the index of the bundle's program of that name, or else of the first one whose name is
  * that and a dot and anything; -1: there is none. */
 int tw_session_find_program(const struct tw_bundle *b, const char *name);
-/* Loads the bundle's program of that name (tw_session_find_program()): finds its tensors, of which `output` gets the logits (the last row's, or with all_rows one row for each
- * token), lays out the request, loads it on the device. Does nothing if it is loaded. A bundle
- * without it leaves out->program NULL. Errors: FORMAT (names the tensor), NOMEM, and those of
- * tw_device_call(). */
+/* Loads the bundle's program of that name (tw_session_find_program()): finds its tensors, of which
+ * `output` gets the logits (the last row's, or with all_rows one row for each token), lays out the
+ * request, loads it on the device. Does nothing if it is loaded. A bundle without it leaves
+ * out->program NULL. Errors: FORMAT (names the tensor), NOMEM, and those of tw_device_call(). */
 int tw_session_load_program(struct tw_executor *x, const char *name,
                             const struct session_output *output, struct session_program *out,
                             tw_error *err);
@@ -273,9 +273,9 @@ static inline int tw_session_check_reset(const struct tw_session *s, tw_error *e
 int tw_session_check_usable(const struct tw_session *s, tw_error *err);
 /* Takes the pages of n more positions. Errors: those of tw_session_own_pages(). */
 int tw_session_take_pages(struct tw_session *s, size_t n, tw_error *err);
-/* Feeds n checked tokens, for which the session has pages, in steps of its own; `wanted`: the logits
- * of the last one are wanted. Errors: those of tw_session_feed(), after which the session is broken
- * if it has to be. */
+/* Feeds n checked tokens, for which the session has pages, in steps of its own; `wanted`: the
+ * logits of the last one are wanted. Errors: those of tw_session_feed(), after which the session is
+ * broken if it has to be. */
 int tw_session_feed_alone(struct tw_session *s, const uint32_t *ids, size_t n, bool prompt,
                           bool wanted, tw_error *err);
 /* Feeds all tokens again if the window is lost. Errors: those of tw_session_feed(). */
