@@ -19,7 +19,7 @@ struct tw_compile_options engine_compile_options(const struct engine_options *o,
     struct tw_compile_options c = {.size = sizeof c,
                                    .n_ctx = (uint32_t)o->ctx,
                                    .prefill_rows = (uint32_t)o->rows,
-                                   .batch_rows = (uint32_t)o->batch,
+                                   .batch_rows = (uint32_t)(o->batch ? o->batch : o->batch_wanted),
                                    .host_sites = (uint32_t)o->sites,
                                    .target = o->target,
                                    .tokenizer = o->tokenizer,
@@ -198,7 +198,9 @@ static int open_session(struct engine *e, const struct engine_options *o, enum t
                                    .stop = o->whole_steps ? NULL : &ui_stop,
                                    .prefix_cache = o->caches || o->prompt_cache,
                                    .prefix_salt = o->prompt_cache_salt};
-    struct tw_deploy_options d = {.size = sizeof d, .state_positions = (uint64_t)o->ctx};
+    struct tw_deploy_options d = {.size = sizeof d,
+                                  .state_positions =
+                                      (uint64_t)(o->positions > o->ctx ? o->positions : o->ctx)};
     char folder[CACHE_PATH_BYTES];
     double start = tw_clock_s();
     int code = use_prompt_cache(o, &d, folder, err);

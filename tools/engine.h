@@ -19,7 +19,10 @@ struct engine_options {
     const char *on_full, *prompt_cache, *prompt_cache_salt;
     int64_t sink;
     bool caches; /* not an option: the session uses the prefix cache of its deployment */
-    bool text;   /* not an option: set if the request needs a tokenizer */
+    /* not options: sequences in a step that a model is compiled for without --batch; positions of
+     * all sequences together */
+    int64_t batch_wanted, positions;
+    bool text; /* not an option: set if the request needs a tokenizer */
     /* not an option: steps are not ended in their middle when ui_stop is set, so that the session
      * can go on */
     bool whole_steps;

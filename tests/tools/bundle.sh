@@ -94,6 +94,16 @@ d = json.load(open(sys.argv[1]))
 for k in ("prefill_tok_s", "decode_tok_s", "load_s", "rss_mib", "threads", "first_token_ms", "bytes_per_token"):
     assert d[k] > 0, k
 assert d["target"] == "sim4x4" and d["mode"] == "fast" and d["compile_s"] is None' "$work/out"
+run 0 bench "$model" -p 8 -n 8 -r 2 --parallel 5 --depth 70 --json
+check 'bench --parallel --depth' python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["parallel"] == 5 and d["depth"] == 70 and d["decode_tok_s"] > 0 and d["single_tok_s"] > 0' "$work/out"
+run 0 bench "$model" -p 8 -n 8 -r 2 --parallel 2
+check '... as text' grep -q '^ .* tok/s  for each of 2 sequences; one alone ' "$work/out"
+run 0 bench "$work/a.twb" -p 8 -n 8 -r 2 --parallel 2
+check '... of a bundle without batches: a note' grep -q 'no programs for several sequences' "$work/err"
+refuses 'a depth beyond the context' 5 '513 tokens do not fit into a context of 512' bench "$work/a.twb" -d 512 -n 1
 run 0 bench "$work/a.twb" -p 8 -n 8 -r 2
 check 'bench' sh -c 'grep -q "^decode " "$1"' _ "$work/out"
 refuses 'bench beyond the context' 5 '513 tokens do not fit into a context of 512' bench "$work/a.twb" -p 5 -n 513
