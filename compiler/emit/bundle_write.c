@@ -22,37 +22,18 @@
 
 /* The file being written and the current piece of weights. */
 struct output {
-    const char *path;
-    int fd;
+    const struct tw_new_file *file;
     uint8_t *piece; /* PIECE_BYTES */
     struct tw_hash hash;
     uint64_t done, total; /* bytes of weights */
 };
-
-static int write_at(const struct output *out, const void *bytes, uint64_t size, uint64_t offset,
-                    tw_error *err) {
-    const uint8_t *at = bytes;
-    while (size != 0) {
-        ssize_t n = pwrite(out->fd, at, size, (off_t)offset);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return tw_fail_write(out->path, n < 0 ? errno : ENOSPC, err);
-        }
-        at += n;
-        size -= (uint64_t)n;
-        offset += (uint64_t)n;
-    }
-    return 0;
-}
 
 /* Hashes and writes the `used` bytes of the piece, which belong at `*offset` of the file, and
  * starts the next one. */
 static int flush(struct output *out, uint64_t *used, uint64_t *offset,
                  const struct tw_emit_spec *spec, tw_error *err) {
     tw_hash_update(&out->hash, out->piece, *used);
-    int rc = write_at(out, out->piece, *used, *offset, err);
+    int rc = tw_new_file_write_at(out->file, *offset, out->piece, *used, err);
     out->done += *used;
     *offset += *used;
     *used = 0;
@@ -95,7 +76,7 @@ static int write_weights(struct output *out, const struct tw_emit_layout *layout
     uint32_t n_banks = layout->spec->note.n_banks;
     out->piece = malloc(PIECE_BYTES);
     if (!out->piece) {
-        return tw_fail(err, TW_E_NOMEM, "%s: no memory for a piece of weights", out->path);
+        return tw_fail(err, TW_E_NOMEM, "%s: no memory for a piece of weights", out->file->path);
     }
     for (uint32_t bank = 0; bank < n_banks; bank++) {
         out->total += layout->parts[layout->first_param + bank - 1].header.sh_size;
@@ -158,30 +139,31 @@ static bool describe_sections(const struct tw_emit_layout *layout, Elf *elf) {
 
 static int write_elf(const struct output *out, const struct tw_emit_layout *layout, tw_error *err) {
     if (elf_version(EV_CURRENT) == EV_NONE) {
-        return tw_fail(err, TW_E_INTERNAL, "%s: libelf is too old", out->path);
+        return tw_fail(err, TW_E_INTERNAL, "%s: libelf is too old", out->file->path);
     }
-    Elf *elf = elf_begin(out->fd, ELF_C_WRITE, NULL);
+    Elf *elf = elf_begin(out->file->fd, ELF_C_WRITE, NULL);
     if (!elf) {
-        return tw_fail(err, TW_E_NOMEM, "%s: libelf: %s", out->path, elf_errmsg(-1));
+        return tw_fail(err, TW_E_NOMEM, "%s: libelf: %s", out->file->path, elf_errmsg(-1));
     }
     int rc = 0;
     errno = 0;
     if (!describe_header(layout, elf) || !describe_sections(layout, elf)) {
-        rc = tw_fail(err, TW_E_NOMEM, "%s: libelf: %s", out->path, elf_errmsg(-1));
+        rc = tw_fail(err, TW_E_NOMEM, "%s: libelf: %s", out->file->path, elf_errmsg(-1));
     } else {
         elf_flagelf(elf, ELF_C_SET, ELF_F_LAYOUT);
         if (elf_update(elf, ELF_C_WRITE) < 0) {
             int number = errno;
-            rc = number ? tw_fail_write(out->path, number, err)
-                        : tw_fail(err, TW_E_INTERNAL, "%s: libelf: %s", out->path, elf_errmsg(-1));
+            rc = number ? tw_fail_write(out->file->path, number, err)
+                        : tw_fail(err, TW_E_INTERNAL, "%s: libelf: %s", out->file->path,
+                                  elf_errmsg(-1));
         }
     }
     elf_end(elf);
     /* libelf zero-fills the gaps between sections, and the segment table is in one of them: write
      * it again. */
     return rc ? rc
-              : write_at(out, layout->segments, layout->n_segments * sizeof(Elf64_Phdr),
-                         layout->segment_table, err);
+              : tw_new_file_write_at(out->file, layout->segment_table, layout->segments,
+                                     layout->n_segments * sizeof(Elf64_Phdr), err);
 }
 
 /* Reads the metadata back, so that the hash covers what is in the file. */
@@ -191,20 +173,21 @@ static int write_content_hash(const struct output *out, uint64_t meta_bytes, tw_
     tw_hash_init(&hash);
     for (uint64_t at = 0; at < meta_bytes;) {
         uint64_t want = meta_bytes - at < PIECE_BYTES ? meta_bytes - at : PIECE_BYTES;
-        ssize_t n = pread(out->fd, out->piece, want, (off_t)at);
+        ssize_t n = pread(out->file->fd, out->piece, want, (off_t)at);
         if (n < 0 && errno == EINTR) {
             continue;
         }
         if (n <= 0) {
-            return tw_fail(err, TW_E_IO, "%s: cannot read back: %s", out->path,
+            return tw_fail(err, TW_E_IO, "%s: cannot read back: %s", out->file->path,
                            n < 0 ? strerror(errno) : "unexpected end of file");
         }
         tw_hash_update(&hash, out->piece, (uint64_t)n);
         at += (uint64_t)n;
     }
     tw_hash_final(&hash, digest);
-    return write_at(out, digest, sizeof digest,
-                    TW_HEADER_OFFSET + offsetof(struct tw_bundle_note, content_hash), err);
+    return tw_new_file_write_at(out->file,
+                                TW_HEADER_OFFSET + offsetof(struct tw_bundle_note, content_hash),
+                                digest, sizeof digest, err);
 }
 
 static int write_file(struct output *out, const struct tw_emit_layout *layout, tw_error *err) {
@@ -213,11 +196,8 @@ static int write_file(struct output *out, const struct tw_emit_layout *layout, t
     rc = rc ? rc : write_content_hash(out, layout->meta_bytes, err);
     free(out->piece);
     out->piece = NULL;
-    if (rc == 0 && ftruncate(out->fd, (off_t)layout->file_bytes) != 0) {
-        rc = tw_fail_write(out->path, errno, err);
-    }
-    if (rc == 0 && fsync(out->fd) != 0) {
-        rc = tw_fail_write(out->path, errno, err);
+    if (rc == 0 && ftruncate(out->file->fd, (off_t)layout->file_bytes) != 0) {
+        rc = tw_fail_write(out->file->path, errno, err);
     }
     return rc;
 }
@@ -225,7 +205,7 @@ static int write_file(struct output *out, const struct tw_emit_layout *layout, t
 /* Writes the file and checks it; the caller gives it its name. */
 static int write_checked(const struct tw_new_file *file, const struct tw_emit_layout *layout,
                          tw_error *err) {
-    struct output out = {.path = file->path, .fd = file->fd};
+    struct output out = {.file = file};
     struct tw_bundle bundle;
     int rc = write_file(&out, layout, err);
     if (rc == 0) {

@@ -4,6 +4,7 @@
  */
 #include "loader/base/new_file.h"
 
+#include "loader/base/file_limit.h"
 #include "loader/base/temporary.h"
 
 #include <errno.h>
@@ -85,10 +86,14 @@ int tw_new_file_open(const char *path, struct tw_new_file *out, tw_error *err) {
     return code;
 }
 
-int tw_new_file_write(const struct tw_new_file *f, const void *bytes, uint64_t n, tw_error *err) {
+int tw_new_file_write_at(const struct tw_new_file *f, uint64_t offset, const void *bytes,
+                         uint64_t n, tw_error *err) {
     const uint8_t *at = bytes;
+    if (n && !tw_file_size_allowed(offset + n)) {
+        return tw_fail_write(f->path, EFBIG, err); /* instead of SIGXFSZ */
+    }
     while (n) {
-        ssize_t done = write(f->fd, at, n);
+        ssize_t done = pwrite(f->fd, at, n, (off_t)offset);
         if (done < 0 && errno == EINTR) {
             continue;
         }
@@ -97,8 +102,15 @@ int tw_new_file_write(const struct tw_new_file *f, const void *bytes, uint64_t n
         }
         at += done;
         n -= (uint64_t)done;
+        offset += (uint64_t)done;
     }
     return 0;
+}
+
+int tw_new_file_append(struct tw_new_file *f, const void *bytes, uint64_t n, tw_error *err) {
+    int code = tw_new_file_write_at(f, f->appended, bytes, n, err);
+    f->appended += code ? 0 : n;
+    return code;
 }
 
 /* Gives the file its final name. Returns 0 or an errno. */
@@ -111,10 +123,9 @@ static int publish(const struct tw_new_file *f) {
 }
 
 int tw_new_file_end(struct tw_new_file *f, int code, tw_error *err) {
-    int number = code == 0 ? publish(f) : 0;
-    if (close(f->fd) != 0 && number == 0) {
-        number = errno;
-    }
+    int number = code == 0 && fsync(f->fd) != 0 ? errno : 0;
+    number = code || number ? number : publish(f);
+    close(f->fd); /* all of it has been written */
     if (code == 0 && number) {
         code = tw_fail_write(f->path, number, err);
     }

@@ -25,6 +25,11 @@ static const char *role_of(const struct tw_delta_part *p) {
     return s ? names[s->role] : "section";
 }
 
+/* In one of the bundles or both. */
+static bool has_role(const struct tw_delta_part *p, uint32_t role) {
+    return (p->symbol && p->symbol->role == role) || (p->old_symbol && p->old_symbol->role == role);
+}
+
 static bool same_kind(const struct tw_delta_part *p) {
     const struct tw_symbol *a = p->old_symbol, *b = p->symbol;
     return p->bytes == p->old_bytes && (!a || !b || (a->role == b->role && a->dtype == b->dtype));
@@ -46,22 +51,22 @@ static struct tw_bundle_part describe(const struct comparison *c, const struct t
 
 static void add_param(struct tw_bundle_difference *sum, const struct tw_bundle_part *part,
                       bool differs) {
-    const uint64_t chunk = 65536;
     uint64_t more = part->new_bytes > part->old_bytes ? part->new_bytes - part->old_bytes : 0;
     sum->n_params++;
     sum->n_changed_params += differs;
     sum->param_bytes += part->new_bytes;
     sum->changed_param_bytes += part->changed_bytes + more;
-    sum->changed_param_chunks += part->changed_chunks + (more + chunk - 1) / chunk;
+    sum->changed_param_chunks +=
+        part->changed_chunks + (more + TW_CHUNK_BYTES - 1) / TW_CHUNK_BYTES;
 }
 
 static int compare_part(struct comparison *c, const struct tw_delta_part *p) {
     struct tw_bundle_part part = describe(c, p);
     bool differs = !same_kind(p) || part.changed_bytes;
-    const struct tw_symbol *s = p->symbol ? p->symbol : p->old_symbol;
-    if (s && s->role == TW_ROLE_PARAM) {
+    if (has_role(p, TW_ROLE_PARAM)) {
         add_param(&c->sum, &part, differs);
-    } else if (s && s->role == TW_ROLE_STATE && differs) {
+    }
+    if (has_role(p, TW_ROLE_STATE) && differs) {
         c->sum.same_state = 0;
     }
     return differs && c->part ? c->part(c->ctx, &part) : 0;

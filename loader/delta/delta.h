@@ -6,6 +6,7 @@
 #ifndef TW_LOADER_DELTA_DELTA_H
 #define TW_LOADER_DELTA_DELTA_H
 
+#include "loader/base/hash.h"
 #include "loader/bundle/bundle_parts.h"
 #include "tilewright/delta.h"
 
@@ -31,6 +32,8 @@ struct tw_delta_record {
  * says. Errors: TRUNCATED, FORMAT, UNSUPPORTED, HASH. */
 int tw_delta_parse(const char *name, const uint8_t *bytes, uint64_t size, struct tw_delta *out,
                    tw_error *err);
+/* Sets the header's hash, with that of the records so far, which is then over. */
+void tw_delta_seal(struct tw_delta_header *h, struct tw_hash *records);
 /* Sums up the records. */
 void tw_delta_describe(const struct tw_delta *d, struct tw_delta_info *info);
 
@@ -70,7 +73,9 @@ static inline uint64_t tw_bundle_size(const struct tw_bundle *b) {
     return tw_owner(b)->elf.size;
 }
 
-/* Returns how many of the n bytes differ, and how many 64 KiB chunks from a and b on have such. */
+#define TW_CHUNK_BYTES 65536u
+
+/* Returns how many of the n bytes differ, and how many chunks from a and b on have such. */
 uint64_t tw_delta_count(const uint8_t *a, const uint8_t *b, uint64_t n, uint64_t *chunks);
 
 #endif

@@ -63,7 +63,7 @@ static int check_base(const struct tw_bundle *base, const struct tw_delta *d, tw
 
 struct result {
     const struct tw_bundle *base;
-    const struct tw_new_file *file;
+    struct tw_new_file *file;
     struct tw_hash hash;
     tw_error *err;
 };
@@ -76,7 +76,7 @@ static int read_base(void *ctx, uint64_t at, void *to, uint64_t n) {
 static int write_result(void *ctx, const void *bytes, uint64_t n) {
     struct result *r = ctx;
     tw_hash_update(&r->hash, bytes, n);
-    return tw_new_file_write(r->file, bytes, n, r->err);
+    return tw_new_file_append(r->file, bytes, n, r->err);
 }
 
 /* Reserves the room first, so that a full disk is found before anything is written. */
@@ -87,8 +87,27 @@ static int reserve(const struct tw_new_file *f, uint64_t bytes, tw_error *err) {
                                                               : 0;
 }
 
+/* What is made is a bundle, and the one that the delta names. */
+static int check_result(const struct tw_delta *d, const struct tw_new_file *file, tw_error *err) {
+    struct tw_bundle made;
+    int code = tw_bundle_open(file->name, TW_BUNDLE_NO_RULES, &made, err);
+    if (code) {
+        return code == TW_E_NOMEM || code == TW_E_IO
+                   ? code
+                   : tw_fail(err, TW_E_FORMAT, "%s: what it makes is no bundle", d->name);
+    }
+    if (memcmp(made.note->content_hash, d->header.target_hash, TW_HASH_BYTES) != 0) {
+        char has[17], wants[17];
+        code = tw_fail(err, TW_E_HASH, "%s: makes bundle %s..., but states %s...", d->name,
+                       hash_text(made.note->content_hash, has),
+                       hash_text(d->header.target_hash, wants));
+    }
+    tw_bundle_close(&made);
+    return code;
+}
+
 static int make_result(const struct tw_bundle *base, const struct tw_delta *d,
-                       const struct tw_new_file *file, tw_error *err) {
+                       struct tw_new_file *file, tw_error *err) {
     struct result r = {.base = base, .file = file, .err = err};
     uint8_t found[TW_HASH_BYTES];
     int code = reserve(file, d->header.target_bytes, err);
@@ -101,10 +120,10 @@ static int make_result(const struct tw_bundle *base, const struct tw_delta *d,
     if (memcmp(found, d->header.file_hash, sizeof found) != 0) {
         return tw_fail(err, TW_E_HASH,
                        "%s: the result is not what the delta describes: weights of the base are "
-                       "damaged",
+                       "damaged, or the delta is wrong",
                        base->path);
     }
-    return fsync(file->fd) == 0 ? 0 : tw_fail_write(file->path, errno, err);
+    return check_result(d, file, err);
 }
 
 static int apply(const struct tw_bundle *base, const struct tw_delta *d, const char *path,

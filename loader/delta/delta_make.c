@@ -21,7 +21,7 @@
 
 struct maker {
     const struct tw_bundle *base, *target;
-    const struct tw_new_file *file;
+    struct tw_new_file *file;
     tw_error *err;
     int code; /* the first error; nothing is written after it */
     struct tw_hash hash;
@@ -40,7 +40,7 @@ struct maker {
 
 static void flush_buffer(struct maker *m) {
     tw_hash_update(&m->hash, m->buffer, m->used);
-    m->code = m->code ? m->code : tw_new_file_write(m->file, m->buffer, m->used, m->err);
+    m->code = m->code ? m->code : tw_new_file_append(m->file, m->buffer, m->used, m->err);
     m->used = 0;
 }
 
@@ -62,7 +62,7 @@ static void put_number(struct maker *m, uint64_t n) {
 static void put_bytes(struct maker *m, const uint8_t *bytes, uint64_t n) {
     flush_buffer(m);
     tw_hash_update(&m->hash, bytes, n);
-    m->code = m->code ? m->code : tw_new_file_write(m->file, bytes, n, m->err);
+    m->code = m->code ? m->code : tw_new_file_append(m->file, bytes, n, m->err);
     m->written += n;
 }
 
@@ -168,7 +168,7 @@ static struct tw_delta_record describe(struct maker *m, uint64_t at, uint64_t n,
         r.n = tw_delta_count(tw_bundle_bytes(m->base) + base, bytes, n, &chunks);
         r.at = base;
         r.kind = r.n == 0 ? TW_DELTA_COPY : TW_DELTA_PATCH;
-        if (r.n < n / 4) { /* a change takes 2 bytes or 3 */
+        if (r.n == 0 || r.n < n / 4) { /* a change takes 2 bytes or 3 */
             return r;
         }
     }
@@ -228,11 +228,8 @@ static int write_header(struct maker *m) {
     memcpy(h.base_hash, m->base->note->content_hash, sizeof h.base_hash);
     memcpy(h.target_hash, m->target->note->content_hash, sizeof h.target_hash);
     tw_hash_bytes(tw_bundle_bytes(m->target), tw_bundle_size(m->target), h.file_hash);
-    tw_hash_update(&m->hash, &h, sizeof h);
-    tw_hash_final(&m->hash, h.hash);
-    return pwrite(m->file->fd, &h, sizeof h, 0) == sizeof h && fsync(m->file->fd) == 0
-               ? 0
-               : tw_fail_write(m->file->path, errno, m->err);
+    tw_delta_seal(&h, &m->hash);
+    return tw_new_file_write_at(m->file, 0, &h, sizeof h, m->err);
 }
 
 /* Reads the finished delta as those will who use it. */
@@ -251,7 +248,7 @@ static int check_result(const struct maker *m, struct tw_delta_info *info) {
 static int write_delta(struct maker *m, const struct tw_delta_parts *parts,
                        struct tw_delta_info *info) {
     static const struct tw_delta_header room = {.version = 0};
-    m->code = tw_new_file_write(m->file, &room, sizeof room, m->err);
+    m->code = tw_new_file_append(m->file, &room, sizeof room, m->err);
     tw_hash_init(&m->hash);
     add_all(m, parts);
     int code = m->code ? m->code : write_header(m);

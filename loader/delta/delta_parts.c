@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHUNK_BYTES 65536u
-
 /* A part of one bundle alone. */
 struct named {
     const char *name;
@@ -106,8 +104,8 @@ int tw_delta_list_parts(const struct tw_bundle *old, const struct tw_bundle *now
 uint64_t tw_delta_count(const uint8_t *a, const uint8_t *b, uint64_t n, uint64_t *chunks) {
     uint64_t sum = 0;
     *chunks = 0;
-    for (uint64_t at = 0; at < n; at += CHUNK_BYTES) {
-        uint64_t end = n - at < CHUNK_BYTES ? n : at + CHUNK_BYTES, before = sum;
+    for (uint64_t at = 0; at < n; at += TW_CHUNK_BYTES) {
+        uint64_t end = n - at < TW_CHUNK_BYTES ? n : at + TW_CHUNK_BYTES, before = sum;
         if (memcmp(a + at, b + at, end - at) == 0) {
             continue;
         }

@@ -89,16 +89,19 @@ static int next_record(const struct tw_delta *d, uint64_t *position, struct tw_d
     return 0;
 }
 
+void tw_delta_seal(struct tw_delta_header *h, struct tw_hash *records) {
+    memset(h->hash, 0, sizeof h->hash);
+    tw_hash_update(records, h, sizeof *h);
+    tw_hash_final(records, h->hash);
+}
+
 static int check_hash(const struct tw_delta *d, tw_error *err) {
     struct tw_delta_header h = d->header;
-    struct tw_hash state;
-    uint8_t found[TW_HASH_BYTES];
-    memset(h.hash, 0, sizeof h.hash);
-    tw_hash_init(&state);
-    tw_hash_update(&state, d->bytes + sizeof h, d->size - sizeof h);
-    tw_hash_update(&state, &h, sizeof h);
-    tw_hash_final(&state, found);
-    return memcmp(found, d->header.hash, sizeof found) == 0
+    struct tw_hash records;
+    tw_hash_init(&records);
+    tw_hash_update(&records, d->bytes + sizeof h, d->size - sizeof h);
+    tw_delta_seal(&h, &records);
+    return memcmp(h.hash, d->header.hash, sizeof h.hash) == 0
                ? 0
                : tw_fail(err, TW_E_HASH, "%s: the delta is damaged: its hash is another", d->name);
 }
@@ -113,12 +116,14 @@ static int check_header(const struct tw_delta *d, tw_error *err) {
                        d->name, h->version, TW_DELTA_VERSION);
     }
     if (h->record_bytes != d->size - sizeof *h) {
-        return tw_fail(err, h->record_bytes > d->size ? TW_E_TRUNCATED : TW_E_FORMAT,
+        return tw_fail(err, h->record_bytes > d->size - sizeof *h ? TW_E_TRUNCATED : TW_E_FORMAT,
                        "%s: has %llu bytes after its header, which says %llu", d->name,
                        (unsigned long long)(d->size - sizeof *h),
                        (unsigned long long)h->record_bytes);
     }
-    return check_hash(d, err);
+    return h->reserved == 0
+               ? check_hash(d, err)
+               : tw_fail(err, TW_E_FORMAT, "%s: reserved is %u, expected 0", d->name, h->reserved);
 }
 
 int tw_delta_parse(const char *name, const uint8_t *bytes, uint64_t size, struct tw_delta *out,

@@ -54,6 +54,9 @@ refuses 'patch without -o' 2 'option --output .-o. is missing' patch "$old" "$wo
 refuses 'patch without a delta' 2 'DELTA' patch "$old" -o "$work/x"
 refuses 'a folder that is not there' 3 'cannot write: No such file' patch "$old" "$work/d.twd" -o "$work/none/x"
 refuses 'the output is the base' 2 'would overwrite .*/old.twb, which it is made from' compile "$model" -o "$old" --delta-from "$old"
+refuses 'the delta is OLD' 2 'would overwrite .*/old.twb, which it is made from' diff "$old" "$new" -o "$old"
+refuses 'the bundle is the delta' 2 'would overwrite .*/d.twd, which it is made from' patch "$old" "$work/d.twd" -o "$work/d.twd"
+refuses 'a delta to standard output' 2 'cannot be written to standard output' diff "$old" "$new" -o -
 refuses 'no such base' 3 'none.twb' compile "$model" -o "$work/x" --delta-from "$work/none.twb"
 head -c 200 "$work/d.twd" >"$work/cut.twd"
 refuses 'a delta that is cut off' 3 'cut.twd: has 32 bytes after its header, which says' patch "$old" "$work/cut.twd" -o "$work/x"

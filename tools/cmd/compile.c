@@ -9,14 +9,12 @@
 #include "tools/delta_report.h"
 #include "tools/engine.h"
 #include "tools/model.h"
+#include "tools/output_path.h"
 #include "tools/text.h"
 #include "tools/ui.h"
 
-#include <errno.h>
-#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct compile_args {
@@ -83,46 +81,15 @@ static int report_text(const struct tw_compile_report *r, const struct compile_a
     return ui_flush(err);
 }
 
-static bool same_file(const char *a, const char *b) {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
-/* Checks that the bundle's folder can be written to, before a long compilation. */
-static int check_folder(const char *out, tw_error *err) {
-    char *copy = strdup(out);
-    if (!copy) {
-        return tw_fail(err, TW_E_NOMEM, "out of memory");
-    }
-    struct stat st;
-    int e = stat(out, &st) && errno != ENOENT ? errno : 0; /* a name that is too long, ... */
-    e = e || access(dirname(copy), W_OK | X_OK) == 0 ? e : errno;
-    free(copy);
-    return e ? tw_fail(err, TW_E_IO, "%s: cannot write: %s", out, strerror(e)) : 0;
-}
-
-/* The output is written to a temporary file and renamed, so it would replace a file that it is
- * made from. */
 static int check_output(const char *model, const struct compile_args *a, tw_error *err) {
-    if (!a->out || !*a->out) {
-        return tw_fail(err, TW_E_USAGE,
-                       "option --output (-o) is missing: name the bundle to write");
-    }
-    if (strcmp(a->out, "-") == 0) {
-        return tw_fail(
-            err, TW_E_USAGE,
-            "option --output: a bundle cannot be written to standard output; name a file "
-            "(./- for a file named -)");
-    }
     const char *const inputs[] = {model, a->engine.tokenizer, a->engine.target, a->delta_from};
-    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
-        if (inputs[i] && same_file(inputs[i], a->out)) {
-            return tw_fail(err, TW_E_USAGE,
-                           "option --output: the bundle would overwrite %s, which it is made from",
-                           inputs[i]);
-        }
+    int code = output_check(a->out, "bundle", inputs, sizeof inputs / sizeof inputs[0], err);
+    tw_decoder *old = NULL;
+    if (!code && a->delta_from) { /* before a long compilation */
+        code = tw_decoder_open(a->delta_from, TW_DECODER_NO_RULES, &old, err);
+        tw_decoder_close(old);
     }
-    return check_folder(a->out, err);
+    return code;
 }
 
 /* Notes what the user should know before a long compilation. */

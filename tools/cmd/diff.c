@@ -4,10 +4,14 @@
  */
 #include "tilewright/delta.h"
 
+#include "loader/base/temporary.h"
 #include "tools/cmd.h"
 #include "tools/delta_report.h"
+#include "tools/output_path.h"
 #include "tools/text.h"
 #include "tools/ui.h"
+
+#include <stdlib.h>
 
 struct diff_args {
     const char *out;
@@ -42,6 +46,9 @@ static int print_part(void *ctx, const struct tw_bundle_part *p) {
         printf("%s, was %s", ui_bytes(p->new_bytes, a), ui_bytes(p->old_bytes, b));
     } else {
         printf("%s", ui_bytes(p->new_bytes, a));
+    }
+    if (p->old_bytes == p->new_bytes && !p->changed_bytes) {
+        printf(", another role or element type");
     }
     if (p->changed_bytes) {
         printf(", %llu byte%s differ", (unsigned long long)p->changed_bytes,
@@ -95,9 +102,16 @@ static int diff(const char *old, const char *now, const struct diff_args *a, tw_
     struct tw_bundle_difference d = {.size = sizeof d};
     struct tw_delta_info info = {.size = sizeof info};
     json_t *parts = a->json ? json_array() : NULL;
-    int code = tw_bundle_compare(old, now, a->json ? collect_part : print_part, parts, &d, err);
+    const char *const inputs[] = {old, now};
+    int code = a->out ? output_check(a->out, "delta", inputs, 2, err) : 0;
+    code = code ? code
+                : tw_bundle_compare(old, now, a->json ? collect_part : print_part, parts, &d, err);
     if (!code && a->out) {
+        char *temporary = tw_temporary_path(a->out);
+        ui_guard(temporary, NULL, NULL);
         code = tw_delta_make(old, now, a->out, &info, err);
+        ui_guard(NULL, NULL, NULL);
+        free(temporary);
     }
     if (code) {
         json_decref(parts);

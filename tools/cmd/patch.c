@@ -4,10 +4,14 @@
  */
 #include "tilewright/delta.h"
 
+#include "loader/base/temporary.h"
 #include "tools/cmd.h"
 #include "tools/delta_report.h"
+#include "tools/output_path.h"
 #include "tools/text.h"
 #include "tools/ui.h"
+
+#include <stdlib.h>
 
 struct patch_args {
     const char *out;
@@ -30,11 +34,16 @@ static const struct opt_verb verb = {
 static int patch(const char *old, const char *delta, const struct patch_args *a, tw_error *err) {
     struct tw_delta_info info = {.size = sizeof info};
     char bytes[32], hash[65];
-    if (!a->out || !*a->out) {
-        return tw_fail(err, TW_E_USAGE,
-                       "option --output (-o) is missing: name the bundle to write");
+    const char *const inputs[] = {old, delta};
+    int code = output_check(a->out, "bundle", inputs, 2, err);
+    if (code) {
+        return code;
     }
-    int code = tw_delta_apply(old, delta, a->out, &info, err);
+    char *temporary = tw_temporary_path(a->out);
+    ui_guard(temporary, NULL, NULL);
+    code = tw_delta_apply(old, delta, a->out, &info, err);
+    ui_guard(NULL, NULL, NULL);
+    free(temporary);
     if (code || a->quiet) {
         return code;
     }

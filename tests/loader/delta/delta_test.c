@@ -299,13 +299,11 @@ static int write_memory(void *ctx, const void *bytes, uint64_t n) {
 
 static void seal(uint8_t *delta, size_t size) {
     struct tw_delta_header h;
-    struct tw_hash hash;
+    struct tw_hash records;
     memcpy(&h, delta, sizeof h);
-    memset(h.hash, 0, sizeof h.hash);
-    tw_hash_init(&hash);
-    tw_hash_update(&hash, delta + sizeof h, size - sizeof h);
-    tw_hash_update(&hash, &h, sizeof h);
-    tw_hash_final(&hash, h.hash);
+    tw_hash_init(&records);
+    tw_hash_update(&records, delta + sizeof h, size - sizeof h);
+    tw_delta_seal(&h, &records);
     memcpy(delta, &h, sizeof h);
 }
 
@@ -351,7 +349,8 @@ static void no_edit_of_a_delta_deceives(void **state) {
         memset(edited, 0, size + 8);
         memcpy(edited, delta, n < size ? n : size);
         edited[at] ^= (uint8_t)(1 + next_random(&seed) % 255);
-        assert_false(deceives(edited, n, &m, h.file_hash));
+        struct tw_delta d;
+        assert_int_not_equal(tw_delta_parse("edited", edited, n, &d, &w->err), 0);
         if (n >= sizeof h) {
             uint64_t records = n - sizeof h;
             memcpy(edited + offsetof(struct tw_delta_header, record_bytes), &records, 8);
@@ -362,6 +361,59 @@ static void no_edit_of_a_delta_deceives(void **state) {
     free(base);
     free(delta);
     free(edited);
+}
+
+/* A delta whose hash is right makes nothing that is not the bundle that it names. */
+static void a_delta_of_something_else_makes_nothing(void **state) {
+    struct compile_world *w = *state;
+    struct paths p = paths_in(w);
+    static const char script[] = "#!/bin/sh\necho a script\n";
+    uint8_t delta[sizeof(struct tw_delta_header) + 2 + sizeof script];
+    struct tw_delta_header h;
+    size_t n;
+    compile_both(w, &p, "sim4x4", "sim4x4", 200);
+    assert_int_equal(tw_delta_make(p.a, p.b, p.delta, NULL, &w->err), 0);
+    uint8_t *made = bundle_fixture_read(p.delta, &n);
+    memcpy(&h, made, sizeof h);
+    h.record_bytes = sizeof delta - sizeof h;
+    h.target_bytes = sizeof script;
+    tw_hash_bytes(script, sizeof script, h.file_hash);
+    memcpy(delta, &h, sizeof h);
+    delta[sizeof h] = TW_DELTA_DATA;
+    delta[sizeof h + 1] = sizeof script;
+    memcpy(delta + sizeof h + 2, script, sizeof script);
+    seal(delta, sizeof delta);
+    assert_int_equal(bundle_fixture_save(p.delta, delta, sizeof delta), 0);
+    expect_refusal(w, p.a, &p, TW_E_FORMAT, "d.twd: what it makes is no bundle");
+    /* A bundle, but another one. */
+    memcpy(&h, made, sizeof h);
+    h.target_hash[3] ^= 1;
+    memcpy(made, &h, sizeof h);
+    seal(made, n);
+    assert_int_equal(bundle_fixture_save(p.delta, made, n), 0);
+    expect_refusal(w, p.a, &p, TW_E_HASH, "but states");
+    /* Records that make another file than stated. */
+    h.target_hash[3] ^= 1;
+    h.file_hash[0] ^= 1;
+    memcpy(made, &h, sizeof h);
+    seal(made, n);
+    assert_int_equal(bundle_fixture_save(p.delta, made, n), 0);
+    expect_refusal(w, p.a, &p, TW_E_HASH, "the delta is wrong");
+    free(made);
+}
+
+static void a_delta_that_cannot_be_written_is_an_error(void **state) {
+    struct compile_world *w = *state;
+    struct paths p = paths_in(w);
+    struct rlimit before, small = {100, RLIM_INFINITY};
+    compile_both(w, &p, "sim4x4", "sim4x4", 200);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small.rlim_max = before.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    int code = tw_delta_make(p.a, p.b, p.delta, NULL, &w->err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(code, TW_E_NOSPACE);
+    assert_int_equal(access(p.delta, F_OK), -1);
 }
 
 int main(void) {
@@ -376,6 +428,8 @@ int main(void) {
         DELTA_TEST(a_delta_for_another_bundle_is_refused),
         DELTA_TEST(damaged_weights_of_the_base_are_found),
         DELTA_TEST(a_full_disk_leaves_nothing),
+        DELTA_TEST(a_delta_of_something_else_makes_nothing),
+        DELTA_TEST(a_delta_that_cannot_be_written_is_an_error),
         DELTA_TEST(no_edit_of_a_delta_deceives),
     };
     return cmocka_run_group_tests_name("delta", tests, NULL, NULL);
