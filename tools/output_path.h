@@ -10,8 +10,8 @@
 #include <stddef.h>
 
 /* Checks, before long work, that `out` names a file that can be written, and is none of the inputs
- * (which may be NULL) that the output, a `what`, is made from: it would replace them. Errors: USAGE,
- * IO, NOMEM. */
+ * (which may be NULL) that the output, a `what`, is made from: it would replace them. Errors:
+ * USAGE, IO, NOMEM. */
 int output_check(const char *out, const char *what, const char *const inputs[], size_t n_inputs,
                  tw_error *err);
 

@@ -23,8 +23,8 @@ struct tw_new_file {
 /* Begins a file. Errors: IO (what has the name is no regular file; it cannot be created), NOSPACE,
  * NOMEM. */
 int tw_new_file_open(const char *path, struct tw_new_file *out, tw_error *err);
-/* Write n bytes at `offset`; at the end of what was appended so far. Errors: IO, NOSPACE (also where
- * the limit on the size of files would be exceeded). */
+/* Write n bytes at `offset`; at the end of what was appended so far. Errors: IO, NOSPACE (also
+ * where the limit on the size of files would be exceeded). */
 int tw_new_file_write_at(const struct tw_new_file *f, uint64_t offset, const void *bytes,
                          uint64_t n, tw_error *err);
 int tw_new_file_append(struct tw_new_file *f, const void *bytes, uint64_t n, tw_error *err);
