@@ -7,6 +7,7 @@
 #include "tests/support/model_bundle.h"
 #include "tests/support/test.h"
 #include "tilewright/compile.h"
+#include "tilewright/delta.h"
 #include "tilewright/emulate.h"
 #include "tilewright/program.h"
 #include "tilewright/state.h"
@@ -312,6 +313,60 @@ static void states(void) {
     assert_int_equal(tw_session_rewind(rig.session, 0, &err), 0);
 }
 
+static void prefixes(void) {
+    uint32_t id = 1, n;
+    REFUSED(tw_session_feed_prompt(NULL, &id, 1, &n, &err));
+    REFUSED(tw_session_feed_prompt(rig.session, NULL, 1, &n, &err));
+    REFUSED(tw_session_reuse_prefix(NULL, &id, 1, &n, &err));
+    REFUSED(tw_session_reuse_prefix(rig.session, NULL, 1, &n, &err));
+    REFUSED(tw_session_keep_prefix(NULL, NULL, &err));
+    assert_int_equal(tw_session_rewind(rig.session, 0, &err), 0);
+}
+
+/* Each entry has its own result; the good one among them is fed. */
+static void several_sessions(void) {
+    uint32_t id = 1;
+    struct tw_step_entry e[4] = {{.session = NULL, .ids = &id, .n = 1},
+                                 {.session = rig.session, .ids = &id, .n = 1},
+                                 {.session = rig.session, .ids = &id, .n = 1},
+                                 {.session = rig.session, .ids = NULL, .n = 1}};
+    REFUSED(tw_step(NULL, 1, &err));
+    REFUSED(tw_step(e, 0, &err));
+    REFUSED(tw_step(e, 4, &err));
+    assert_int_equal(e[0].code, TW_E_USAGE);
+    assert_int_equal(e[1].code, 0);
+    assert_int_equal(e[2].code, TW_E_USAGE); /* the same session again */
+    assert_int_equal(e[3].code, TW_E_USAGE);
+    assert_int_equal(tw_session_position(rig.session), 1);
+    e[1].flags = 1;
+    REFUSED(tw_step(e + 1, 1, &err));
+    e[1].flags = 0;
+    e[1].n = 0;
+    assert_int_equal(tw_step(e + 1, 1, &err), tw_session_feed(rig.session, &id, 0, NULL));
+    assert_int_equal(tw_session_rewind(rig.session, 0, &err), 0);
+}
+
+static void deltas(void) {
+    const char *none = "/nowhere";
+    struct tw_delta_info info = {.size = 0}, good = {.size = sizeof good};
+    struct tw_bundle_difference d = {.size = 0}, fine = {.size = sizeof fine};
+    REFUSED(tw_delta_make(NULL, none, none, NULL, &err));
+    REFUSED(tw_delta_make(none, NULL, none, NULL, &err));
+    REFUSED(tw_delta_make(none, none, NULL, NULL, &err));
+    REFUSED(tw_delta_make(none, none, none, &info, &err));
+    REFUSED(tw_delta_apply(NULL, none, none, NULL, &err));
+    REFUSED(tw_delta_apply(none, NULL, none, NULL, &err));
+    REFUSED(tw_delta_apply(none, none, NULL, NULL, &err));
+    REFUSED(tw_delta_apply(none, none, none, &info, &err));
+    REFUSED(tw_delta_get_info(NULL, &good, &err));
+    REFUSED(tw_delta_get_info(none, NULL, &err));
+    REFUSED(tw_delta_get_info(none, &info, &err));
+    REFUSED(tw_bundle_compare(NULL, none, NULL, NULL, &fine, &err));
+    REFUSED(tw_bundle_compare(none, NULL, NULL, NULL, &fine, &err));
+    REFUSED(tw_bundle_compare(none, none, NULL, NULL, NULL, &err));
+    REFUSED(tw_bundle_compare(none, none, NULL, NULL, &d, &err));
+}
+
 static void greedy_runs(void) {
     struct tw_greedy_options o = {.size = sizeof o, .n = 1};
     enum tw_stop_reason reason;
@@ -433,6 +488,9 @@ static const struct group {
             "tw_session_rewind tw_session_interrupt"},
     {states, "tw_session_save tw_session_save_memory tw_session_restore "
              "tw_session_restore_memory tw_session_tokens tw_state_file_info tw_state_file_remove"},
+    {prefixes, "tw_session_feed_prompt tw_session_reuse_prefix tw_session_keep_prefix"},
+    {several_sessions, "tw_step"},
+    {deltas, "tw_delta_make tw_delta_apply tw_delta_get_info tw_bundle_compare"},
     {greedy_runs, "tw_session_run_greedy"},
     {generation, "tw_generate"},
     {file_guards, "tw_guard_files"},
@@ -467,7 +525,8 @@ static void the_walk_covers_every_declared_function(void **state) {
     char name[128];
     uint32_t n = 0;
     FILE *list = popen("tools/mk/declared tilewright/tilewright.h tilewright/compile.h "
-                       "tilewright/emulate.h tilewright/program.h tilewright/state.h",
+                       "tilewright/emulate.h tilewright/program.h tilewright/state.h "
+                       "tilewright/delta.h",
                        "r");
     assert_non_null(list);
     for (; fscanf(list, "%127s", name) == 1; n++) {

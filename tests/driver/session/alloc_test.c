@@ -3,6 +3,7 @@
  * The token path does not allocate and makes no system call other than to wake threads: calls of
  * the allocator are counted, and the kernel kills the process at any other system call.
  */
+#include "tests/driver/session/batch_kit.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/test.h"
 
@@ -98,6 +99,38 @@ static int run_greedy(struct rig *r) {
     return tw_session_run_greedy(r->session, token(0), &o, ids, &n, &reason, NULL);
 }
 
+/* Sessions that share steps. */
+struct company {
+    struct kit kit;
+    tw_session *session[TW_BATCH_MAX];
+    struct tw_step_entry entry[TW_BATCH_MAX];
+};
+
+static int step_company(struct company *c) {
+    for (uint32_t i = 0; i < N_TOKENS; i++) {
+        for (uint32_t k = 0; k < TW_BATCH_MAX; k++) {
+            c->entry[k] = kit_entry(c->session[k], k, 1, NULL);
+        }
+        int code = tw_step(c->entry, TW_BATCH_MAX, NULL);
+        if (code) {
+            return code;
+        }
+    }
+    return 0;
+}
+
+/* With the first steps made, which load the program. */
+static void gather_company(struct company *c, uint32_t n_threads) {
+    kit_open(&c->kit, "emu", "host", n_threads, 0);
+    for (uint32_t k = 0; k < TW_BATCH_MAX; k++) {
+        kit_tokens(k);
+        c->session[k] = kit_create(&c->kit, NULL);
+    }
+    if (step_company(c)) {
+        abort();
+    }
+}
+
 #endif
 
 /* ---- allocations ---- */
@@ -175,6 +208,23 @@ static void generating_allocates_nothing_from_token_to_token(void **state) {
     assert_int_equal(w.n, N_TOKENS);
     assert_int_equal(w.first, w.last);
     rig_close(&r);
+#else
+    skip();
+#endif
+}
+
+static void steps_of_16_sessions_allocate_nothing(void **state) {
+    (void)state;
+#ifdef COUNTED
+    struct company c;
+    gather_company(&c, 2);
+    uint64_t before = atomic_load(&allocations);
+    assert_int_equal(step_company(&c), 0);
+    assert_int_equal(atomic_load(&allocations), before);
+    for (uint32_t k = 0; k < TW_BATCH_MAX; k++) {
+        tw_session_destroy(c.session[k]);
+    }
+    kit_close(&c.kit);
 #else
     skip();
 #endif
@@ -270,13 +320,28 @@ static void child(uint32_t n_threads, enum tw_mode mode, bool call_something) {
     _exit(feed_tokens(&r) || feed_prompt(&r) || run_greedy(&r) ? CHILD_FAILED : CHILD_OK);
 }
 
+static void child_with_16_sessions(void) {
+    struct company c;
+    gather_company(&c, 2);
+    if (!forbid(true)) {
+        _exit(CHILD_NO_SECCOMP);
+    }
+    _exit(step_company(&c) ? CHILD_FAILED : CHILD_OK);
+}
+
+enum what { FEED, CALL_SOMETHING, COMPANY };
+
 /* The child's exit status; skips the test where there is no seccomp. */
-static int run_child(uint32_t n_threads, enum tw_mode mode, bool call_something) {
+static int run_child(uint32_t n_threads, enum tw_mode mode, enum what what) {
     model_bundle("host");
+    model_bundle_batch("host");
     pid_t pid = fork();
     assert_true(pid >= 0);
+    if (pid == 0 && what == COMPANY) {
+        child_with_16_sessions();
+    }
     if (pid == 0) {
-        child(n_threads, mode, call_something);
+        child(n_threads, mode, what == CALL_SOMETHING);
     }
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -289,8 +354,8 @@ static int run_child(uint32_t n_threads, enum tw_mode mode, bool call_something)
     return WEXITSTATUS(status);
 }
 
-static void check_calls(uint32_t n_threads, enum tw_mode mode) {
-    int status = run_child(n_threads, mode, false);
+static void check_calls(uint32_t n_threads, enum tw_mode mode, enum what what) {
+    int status = run_child(n_threads, mode, what);
     if (status) {
         fail_msg("%s on the token path", syscall_text(status - 1));
     }
@@ -298,22 +363,27 @@ static void check_calls(uint32_t n_threads, enum tw_mode mode) {
 
 static void one_thread_makes_no_system_call(void **state) {
     (void)state;
-    check_calls(1, TW_MODE_FAST);
+    check_calls(1, TW_MODE_FAST, FEED);
 }
 
 static void two_threads_only_wake_and_yield(void **state) {
     (void)state;
-    check_calls(2, TW_MODE_FAST);
+    check_calls(2, TW_MODE_FAST, FEED);
 }
 
 static void strict_mode_makes_no_system_call(void **state) {
     (void)state;
-    check_calls(1, TW_MODE_STRICT);
+    check_calls(1, TW_MODE_STRICT, FEED);
+}
+
+static void steps_of_16_sessions_only_wake_and_yield(void **state) {
+    (void)state;
+    check_calls(2, TW_MODE_FAST, COMPANY);
 }
 
 static void a_system_call_would_be_noticed(void **state) {
     (void)state;
-    assert_int_equal(run_child(1, TW_MODE_FAST, true), SYS_getppid + 1);
+    assert_int_equal(run_child(1, TW_MODE_FAST, CALL_SOMETHING), SYS_getppid + 1);
 }
 #else
 static void one_thread_makes_no_system_call(void **state) {
@@ -324,6 +394,7 @@ static void one_thread_makes_no_system_call(void **state) {
 }
 #define two_threads_only_wake_and_yield one_thread_makes_no_system_call
 #define strict_mode_makes_no_system_call one_thread_makes_no_system_call
+#define steps_of_16_sessions_only_wake_and_yield one_thread_makes_no_system_call
 #define a_system_call_would_be_noticed one_thread_makes_no_system_call
 #endif
 
@@ -337,10 +408,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(feeding_allocates_nothing),
         cmocka_unit_test(generating_allocates_nothing_from_token_to_token),
+        cmocka_unit_test(steps_of_16_sessions_allocate_nothing),
         cmocka_unit_test(pages_of_the_cache_are_given_back_without_allocating),
         cmocka_unit_test(one_thread_makes_no_system_call),
         cmocka_unit_test(two_threads_only_wake_and_yield),
         cmocka_unit_test(strict_mode_makes_no_system_call),
+        cmocka_unit_test(steps_of_16_sessions_only_wake_and_yield),
         cmocka_unit_test(a_system_call_would_be_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, cleanup);
