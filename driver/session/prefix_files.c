@@ -239,7 +239,7 @@ static void make_room(const struct tw_session *s, const char *kept) {
 int tw_prefix_files_keep(struct tw_session *s, uint64_t *written_bytes, tw_error *err) {
     struct search x = {.s = s, .n = s->position, .whole = true};
     *written_bytes = 0;
-    if (!has_folder(s) || s->position < TW_KV_BLOCK ||
+    if (!has_folder(s) || s->foreign || s->position < TW_KV_BLOCK ||
         tw_session_prefix_bytes(s, s->position) > s->deployment->prefix_bytes) {
         return 0;
     }

@@ -109,6 +109,7 @@ int tw_session_fork(const tw_session *session, tw_session **out, tw_error *err) 
     }
     tw_session_share_pages(s, from);
     memcpy(s->prefix_root, from->prefix_root, sizeof s->prefix_root);
+    s->foreign = from->foreign;
     s->position = from->position;
     memcpy(s->ids, from->ids, from->position * sizeof *s->ids);
     s->text = from->text;
@@ -195,6 +196,7 @@ void tw_session_drop_tokens(struct tw_session *s, uint32_t position) {
     TW_ASSERT(position <= s->position);
     /* Attention reads only positions below the step's end, so later ones need not be cleared. */
     s->position = position;
+    s->foreign = s->foreign && position > 0;
     s->logits = NULL;
     tw_session_drop_pages(s, position);
 }

@@ -147,6 +147,9 @@ struct tw_session {
     /* The window begins after what the next step needs, because the sequence was cut: the tokens
      * must be fed again first. */
     bool window_lost;
+    /* The state, or its beginning, came from a file or from memory that the caller gave: who made
+     * it computed what they liked, so that no other session may have it from the cache. */
+    bool foreign;
     /* words that end a step: the session's own, and that of the tw_generate() in progress; or
      * NULL */
     const volatile sig_atomic_t *stop[TW_STOP_WORDS];

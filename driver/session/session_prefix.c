@@ -41,8 +41,8 @@ void tw_session_begin_prefix(struct tw_session *s) {
 /* ---- leaving ---- */
 
 static bool can_leave(const struct tw_session *s) {
-    return s->caches && s->executor && s->executor->shared && s->position > 0 &&
-           (!s->pages.room || s->pages.n == tw_state_pages(s->position)) &&
+    return s->caches && s->executor && s->executor->shared && s->position > 0 && !s->foreign &&
+           !s->window_lost && (!s->pages.room || s->pages.n == tw_state_pages(s->position)) &&
            !tw_session_check_usable(s, NULL);
 }
 
@@ -75,6 +75,7 @@ static uint32_t take_pages(struct tw_session *s, uint32_t n) {
                        : 0;
     if (had) {
         tw_session_take_over(s, &found);
+        s->foreign = false; /* nothing of the session's own is left */
         s->position = had;
         s->logits = NULL;
     }

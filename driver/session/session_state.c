@@ -260,9 +260,9 @@ static int read_into(struct transfer *x, struct tw_session *s, tw_saved *file, u
     return 0;
 }
 
-/* The first tokens of the file, `most` at most. */
+/* The first tokens of the file, `most` at most; foreign: it is not of the cache. */
 static int restore(struct transfer *x, struct tw_session *s, tw_saved *file, uint32_t most,
-                   uint32_t *n_tokens, tw_error *err) {
+                   bool foreign, uint32_t *n_tokens, tw_error *err) {
     uint32_t n;
     const uint32_t *ids = tw_saved_tokens(file, &n);
     n = n < most ? n : most;
@@ -281,6 +281,7 @@ static int restore(struct transfer *x, struct tw_session *s, tw_saved *file, uin
     }
     memcpy(s->ids, ids, n * sizeof *ids);
     s->position = n;
+    s->foreign = foreign;
     s->window_lost = s->window.room > 0; /* only the states of all positions are saved */
     s->logits = NULL;
     memset(&s->text, 0, sizeof s->text);
@@ -296,7 +297,7 @@ int tw_session_restore(tw_session *session, const char *path, uint32_t *n_tokens
     int code = TW_NEED_2(err, session, path);
     code = code ? code : begin(&x, session, err);
     code = code ? code : tw_saved_open(path, &x.schema, TW_SAVED_WHOLE, &file, err);
-    code = code ? code : restore(&x, session, file, UINT32_MAX, n_tokens, err);
+    code = code ? code : restore(&x, session, file, UINT32_MAX, true, n_tokens, err);
     tw_saved_close(file);
     return code;
 }
@@ -308,7 +309,7 @@ int tw_session_restore_memory(tw_session *session, const void *bytes, size_t siz
     int code = TW_NEED_2(err, session, bytes);
     code = code ? code : begin(&x, session, err);
     code = code ? code : tw_saved_open_memory(bytes, size, &x.schema, TW_SAVED_WHOLE, &file, err);
-    code = code ? code : restore(&x, session, file, UINT32_MAX, n_tokens, err);
+    code = code ? code : restore(&x, session, file, UINT32_MAX, true, n_tokens, err);
     tw_saved_close(file);
     return code;
 }
@@ -357,7 +358,7 @@ int tw_session_restore_prefix(struct tw_session *s, struct tw_saved *file, uint3
                               tw_error *err) {
     struct transfer x;
     int code = begin(&x, s, err);
-    return code ? code : restore(&x, s, file, n, NULL, err);
+    return code ? code : restore(&x, s, file, n, false, NULL, err);
 }
 
 uint64_t tw_session_prefix_bytes(const struct tw_session *s, uint32_t n) {

@@ -279,6 +279,11 @@ int tw_session_restore_window(struct tw_session *s, tw_error *err) {
     s->position = 0;
     tw_session_drop_pages(s, 0);
     int code = feed(s, s->ids, n, true, err);
+    if (code) { /* no page may be taken for one of all positions up to n */
+        tw_session_drop_pages(s, 0);
+    } else {
+        s->foreign = false;
+    }
     s->window_lost = code != 0;
     s->position = n;
     return code;

@@ -508,7 +508,9 @@ int tw_session_rewind(tw_session *session, uint32_t position, tw_error *err);
  *
  * Sessions use the cache that ask for it (tw_session_options.prefix_cache) and whose state is in
  * pages. They leave their sequence in it when they are destroyed, and what a rewind, a restore or
- * the end of a prompt leaves of whole pages. tw_generate() begins and ends prompts this way. */
+ * the end of a prompt leaves of whole pages. tw_generate() begins and ends prompts this way. A
+ * session leaves nothing while its state came from tw_session_restore(), which anybody may have
+ * made, or was forked from such a one; it does again once it has been rewound to position 0. */
 
 /* Appends n tokens (n > 0) as tw_session_feed() does, except that those are not computed with which
  * the cache has a sequence that begins like the session's; at least the last one is. *n_reused (may
@@ -525,7 +527,7 @@ int tw_session_reuse_prefix(tw_session *session, const uint32_t *ids, size_t n, 
  * went to that file: only what it did not have, and 0 for sequences of less than a page or more
  * bytes than the folder may have, and for models with sliding windows in contexts longer than
  * these. Files are for this user only (mode 0600), and one that is cut or damaged is never used.
- * Does nothing for a session that does not use the cache. Errors: FAULT (an earlier step failed),
+ * Does nothing for a session that does not use the cache, or whose state was restored. Errors: FAULT (an earlier step failed),
  * USAGE (the device was reset); IO, NOSPACE: the folder cannot be written to, and the cache in
  * memory has the sequence all the same. */
 int tw_session_keep_prefix(tw_session *session, uint64_t *written_bytes, tw_error *err);

@@ -117,6 +117,44 @@ static void only_what_is_new_is_computed(void **state) {
     rig_close(&r);
 }
 
+/* A saved state may be anybody's: what it says about its tokens is for the session that restored it
+ * and for forks of that, until they begin anew. */
+static void restored_states_are_for_nobody_else(void **state) {
+    struct rig r;
+    size_t size = 0;
+    uint32_t n = 0;
+    (void)state;
+    open_rig(&r, "host", PAGES);
+    assert_int_equal(tw_session_feed(r.session, ids[0], 130, &r.err), 0);
+    assert_int_equal(tw_session_save_memory(r.session, NULL, 0, &size, &r.err), 0);
+    uint8_t *bytes = malloc(size);
+    assert_non_null(bytes);
+    assert_int_equal(tw_session_save_memory(r.session, bytes, size, &size, &r.err), 0);
+    for (uint32_t forked = 0; forked < 2; forked++) {
+        tw_session *s = create(&r, NULL), *fork = NULL;
+        assert_int_equal(tw_session_restore_memory(s, bytes, size, &n, &r.err), 0);
+        if (forked) {
+            assert_int_equal(tw_session_fork(s, &fork, &r.err), 0);
+            tw_session_destroy(s);
+            s = fork;
+        }
+        assert_int_equal(feed(&r, s, ids[0] + n, 70), 0);
+        assert_int_equal(tw_session_keep_prefix(s, NULL, &r.err), 0);
+        assert_int_equal(tw_session_rewind(s, 20, &r.err), 0);
+        assert_int_equal(feed(&r, s, ids[1], 100), 0);
+        tw_session_destroy(s);
+        assert_int_equal(r.deployment->pool.n_cached, 0);
+    }
+    tw_session *s = create(&r, NULL);
+    assert_int_equal(tw_session_restore_memory(s, bytes, size, &n, &r.err), 0);
+    assert_int_equal(tw_session_rewind(s, 0, &r.err), 0);
+    assert_int_equal(feed(&r, s, ids[0], 130), 0);
+    tw_session_destroy(s);
+    assert_int_equal(use(&r, NULL, ids[0], 130), 129);
+    free(bytes);
+    rig_close(&r);
+}
+
 /* Options that are not given, and sessions without the cache, leave nothing. */
 static void without_the_option_nothing_is_kept(void **state) {
     struct rig r;
@@ -412,6 +450,7 @@ static int cleanup(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_is_new_is_computed),
+        cmocka_unit_test(restored_states_are_for_nobody_else),
         cmocka_unit_test(without_the_option_nothing_is_kept),
         cmocka_unit_test(prompts_part_at_any_position),
         cmocka_unit_test(the_least_valuable_pages_make_room),

@@ -13,6 +13,8 @@
 #include "tilewright/state.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -274,6 +276,88 @@ static void a_lost_window_is_not_saved(void **state) {
     close_model(&o);
 }
 
+/* Stops the session once it feeds its tokens again, beyond position `from`. */
+struct late_stop {
+    const tw_session *s;
+    uint32_t from;
+    volatile sig_atomic_t stop;
+    atomic_bool over;
+};
+
+static void *stop_late(void *ctx) {
+    struct late_stop *l = ctx;
+    const volatile uint32_t *position = &l->s->position;
+    while (!atomic_load(&l->over) && *position > l->from) {
+    }
+    while (!atomic_load(&l->over) && *position <= l->from) {
+    }
+    l->stop = 1;
+    return NULL;
+}
+
+enum { LAST_PAGE = 832, END = 891 };
+
+/* Loses the window at position END, and stops while the tokens of the last page are fed again.
+ * Returns false if that was too late, or in the middle of a step. */
+static bool stop_in_last_page(struct opened *o, struct late_stop *l, const char *salt,
+                              tw_session **out) {
+    struct tw_session_options options = {.size = sizeof options,
+                                         .n_threads = 1,
+                                         .chunk = 1,
+                                         .stop = &l->stop,
+                                         .prefix_cache = 1,
+                                         .prefix_salt = salt};
+    pthread_t thread;
+    *l = (struct late_stop){.from = LAST_PAGE};
+    assert_int_equal(tw_session_create(o->deployment, &options, out, &o->err), 0);
+    tw_session *s = *out;
+    l->s = s;
+    s->caches = false; /* what was computed must not be in the way of what was not */
+    feed(o, s, 1500);
+    assert_int_equal(tw_session_rewind(s, END, &o->err), 0);
+    assert_true(s->window_lost);
+    s->caches = true;
+    assert_int_equal(pthread_create(&thread, NULL, stop_late, l), 0);
+    int code = tw_session_feed(s, tokens + END, 1, &o->err);
+    atomic_store(&l->over, true);
+    pthread_join(thread, NULL);
+    return code == TW_E_INTERRUPTED && !s->broken;
+}
+
+/* Positions that were not fed again are neither saved nor left in the cache, although their page is
+ * one that others were fed to. */
+static void what_was_not_fed_again_is_not_used(void **state) {
+    (void)state;
+    struct opened o;
+    struct late_stop l;
+    tw_session *s = NULL;
+    char salt[16];
+    size_t size = 0;
+    bool hit = false;
+    open_model(&o, models[0], "host", LONG_CTX);
+    for (uint32_t i = 0; i < 50 && !hit; i++) {
+        tw_session_destroy(s);
+        snprintf(salt, sizeof salt, "%u", i);
+        hit = stop_in_last_page(&o, &l, salt, &s);
+    }
+    assert_true(hit);
+    assert_int_equal(tw_session_position(s), END);
+    assert_int_equal(tw_session_save_memory(s, NULL, 0, &size, &o.err), TW_E_USAGE);
+    assert_int_equal(tw_session_rewind(s, END - 1, &o.err), 0);
+    assert_int_equal(tw_session_save_memory(s, NULL, 0, &size, &o.err), TW_E_USAGE);
+    tw_session_destroy(s);
+    struct tw_session_options options = {
+        .size = sizeof options, .n_threads = 1, .prefix_cache = 1, .prefix_salt = salt};
+    assert_int_equal(tw_session_create(o.deployment, &options, &s, &o.err), 0);
+    assert_int_equal(tw_session_feed_prompt(s, tokens, END + 1, NULL, &o.err), 0);
+    tw_session *fresh = create(&o, 0);
+    feed(&o, fresh, END + 1);
+    same_bits(&o, tw_session_logits(fresh), tw_session_logits(s));
+    tw_session_destroy(fresh);
+    tw_session_destroy(s);
+    close_model(&o);
+}
+
 /* The prefix cache keeps the windows that prompts went through, so that another prompt can part
  * from them in the middle; where it has them no more, it starts from earlier, or computes all. */
 static void prompts_start_from_windows(void **state) {
@@ -333,6 +417,7 @@ int main(void) {
         cmocka_unit_test(greedy_runs_choose_what_single_steps_do),
         cmocka_unit_test(one_context_of_pages_is_enough),
         cmocka_unit_test(a_lost_window_is_not_saved),
+        cmocka_unit_test(what_was_not_fed_again_is_not_used),
         cmocka_unit_test(prompts_start_from_windows),
     };
     return cmocka_run_group_tests_name("windows", tests, NULL, NULL);
