@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tw_step() when something is wrong with some of its sessions: each entry has its own result, and
+ * the others have the bits of single steps.
+ */
+#include "tests/driver/session/batch_kit.h"
+
+#include <signal.h>
+
+enum { GOOD = 4 };
+
+/* Sessions that nothing is wrong with, at different positions. */
+struct others {
+    struct kit kit;
+    tw_session *session[GOOD];
+    struct tw_step_entry entry[GOOD + 1];
+    tw_error err;
+};
+
+static void begin(struct others *o, uint32_t pages) {
+    kit_open(&o->kit, "emu", "host", 1, pages);
+    for (uint32_t i = 0; i < GOOD; i++) {
+        o->session[i] = kit_create(&o->kit, NULL);
+        assert_int_equal(
+            tw_session_feed(o->session[i], kit_tokens(i), 3 + 7 * (size_t)i, &o->kit.err), 0);
+    }
+}
+
+static void end(struct others *o) {
+    for (uint32_t i = 0; i < GOOD; i++) {
+        tw_session_destroy(o->session[i]);
+    }
+    kit_close(&o->kit);
+}
+
+/* Steps the others together with one more entry, in the middle of the list, which must get that
+ * error. */
+static void step_with(struct others *o, struct tw_step_entry bad, int code, const char *part) {
+    tw_error first = {0};
+    memset(&o->err, 0, sizeof o->err);
+    bad.err = &o->err;
+    for (uint32_t i = 0, at = 0; i < GOOD; i++, at++) {
+        if (i == GOOD / 2) {
+            o->entry[at++] = bad;
+        }
+        o->entry[at] = kit_entry(o->session[i], i, 1 + i % 2, NULL);
+    }
+    int found = tw_step(o->entry, GOOD + 1, &first);
+    if (found != code || o->entry[GOOD / 2].code != code || o->err.code != code ||
+        !strstr(o->err.message, part)) {
+        fail_msg("%d, %d: \"%s\", expected %d and \"%s\"", found, o->entry[GOOD / 2].code,
+                 o->err.message, code, part);
+    }
+    assert_string_equal(first.message, o->err.message);
+    for (uint32_t i = 0; i < GOOD; i++) {
+        kit_check(o->session[i], i);
+    }
+}
+
+static void refused_entries_do_not_disturb_the_others(void **state) {
+    (void)state;
+    static struct others o;
+    const uint32_t wrong = KIT_VOCAB + 1000, right = 1;
+    begin(&o, 0);
+    struct tw_session_options options = {.size = sizeof options, .n_ctx = 5};
+    tw_session *s = kit_create(&o.kit, NULL), *full = kit_create(&o.kit, &options);
+    step_with(&o, (struct tw_step_entry){.session = s, .ids = &wrong, .n = 1}, TW_E_RANGE, "2000");
+    step_with(&o, (struct tw_step_entry){.session = NULL, .ids = &right, .n = 1}, TW_E_USAGE,
+              "session is NULL");
+    step_with(&o, (struct tw_step_entry){.session = s, .ids = NULL, .n = 1}, TW_E_USAGE,
+              "ids is NULL");
+    step_with(&o, (struct tw_step_entry){.session = s, .ids = &right, .n = 1, .flags = 8},
+              TW_E_USAGE, "flag");
+    step_with(&o, (struct tw_step_entry){.session = o.session[0], .ids = &right, .n = 1},
+              TW_E_USAGE, "in the list twice");
+    step_with(&o, kit_entry(full, 9, 6, NULL), TW_E_CONTEXT_FULL, "5");
+    assert_int_equal(tw_session_feed(s, kit_tokens(7), 5, &o.kit.err), 0); /* it is as it was */
+    kit_check(s, 7);
+    tw_session_destroy(s);
+    tw_session_destroy(full);
+    end(&o);
+}
+
+static void out_of_pages_is_one_sessions_error(void **state) {
+    (void)state;
+    static struct others o;
+    begin(&o, GOOD + 1);
+    tw_session *s = kit_create(&o.kit, NULL);
+    assert_int_equal(tw_session_feed(s, kit_tokens(8), 64, &o.kit.err), 0);
+    step_with(&o, kit_entry(s, 8, 1, NULL), TW_E_NOMEM, "page");
+    tw_session_destroy(o.session[GOOD - 1]);
+    o.session[GOOD - 1] = kit_create(&o.kit, NULL);
+    assert_int_equal(tw_session_feed(s, kit_tokens(8) + 64, 1, &o.kit.err), 0);
+    kit_check(s, 8);
+    tw_session_destroy(s);
+    end(&o);
+}
+
+static void an_interrupted_session_goes_on_later(void **state) {
+    (void)state;
+    static struct others o;
+    static volatile sig_atomic_t stop;
+    struct tw_session_options options = {.size = sizeof options, .stop = &stop};
+    begin(&o, 0);
+    tw_session *s = kit_create(&o.kit, &options);
+    stop = 1;
+    step_with(&o, kit_entry(s, 5, 1, NULL), TW_E_INTERRUPTED, "interrupted at position 0");
+    stop = 0;
+    assert_int_equal(tw_session_feed(s, kit_tokens(5), 1, &o.kit.err), 0);
+    kit_check(s, 5);
+    tw_session_destroy(s);
+    end(&o);
+}
+
+/* Makes all values of the session's first page infinite or NaN. */
+static void spoil(struct others *o, const tw_session *s) {
+    const struct tw_state_pool *pool = &o->kit.deployment->pool;
+    for (uint32_t t = 0; t < pool->n_tensors; t++) {
+        const struct tw_pool_tensor *x = &pool->tensors[t];
+        uint8_t *bytes = malloc(x->page_bytes);
+        memset(bytes, 0xFF, x->page_bytes);
+        assert_int_equal(tw_device_write(o->kit.device,
+                                         x->address + (uint64_t)s->pages.page[0] * x->page_bytes,
+                                         bytes, x->page_bytes, &o->kit.err),
+                         0);
+        free(bytes);
+    }
+}
+
+static void logits_that_are_no_numbers_are_one_sessions_fault(void **state) {
+    (void)state;
+    static struct others o;
+    begin(&o, 0);
+    tw_session *s = kit_create(&o.kit, NULL);
+    assert_int_equal(tw_session_feed(s, kit_tokens(6), 4, &o.kit.err), 0);
+    spoil(&o, s);
+    step_with(&o, kit_entry(s, 6, 1, NULL), TW_E_FAULT, "infinite or not a number");
+    step_with(&o, kit_entry(s, 6, 1, NULL), TW_E_FAULT, "earlier step");
+    tw_session_destroy(s);
+    tw_session *next = kit_create(&o.kit, NULL); /* which may get the page */
+    assert_int_equal(tw_session_feed(next, kit_tokens(6), 4, &o.kit.err), 0);
+    kit_check(next, 6);
+    tw_session_destroy(next);
+    end(&o);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refused_entries_do_not_disturb_the_others),
+        cmocka_unit_test(out_of_pages_is_one_sessions_error),
+        cmocka_unit_test(an_interrupted_session_goes_on_later),
+        cmocka_unit_test(logits_that_are_no_numbers_are_one_sessions_fault),
+    };
+    return cmocka_run_group_tests_name("steps of several sessions: errors", tests, NULL, kit_end);
+}
