@@ -10,6 +10,7 @@
 #include "loader/base/private_path.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -226,7 +227,8 @@ static void make_room(const struct tw_session *s, const char *kept) {
         each(s, add_file, &x);
         char *path =
             x.bytes > s->deployment->prefix_bytes && x.worst[0] ? path_of(s, x.worst) : NULL;
-        bool gone = path && unlink(path) == 0;
+        /* another process may have removed it, and others are still there */
+        bool gone = path && (unlink(path) == 0 || errno == ENOENT);
         free(path);
         if (!gone) {
             return;

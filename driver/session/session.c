@@ -54,8 +54,8 @@ static int begin(tw_deployment *d, const struct tw_session_options *o, struct tw
     s->mode = o->mode;
     s->options = *o;
     s->stop[0] = o->stop;
-    tw_session_begin_prefix(s);
     s->n_vocab = note->n_vocab;
+    tw_session_begin_prefix(s);
     s->n_ctx = o->n_ctx ? o->n_ctx : note->n_ctx;
     s->logits_copy = calloc(s->n_vocab, sizeof *s->logits_copy);
     int code = s->logits_copy ? tw_session_make_pages(s, err)

@@ -135,15 +135,15 @@ int tw_session_feed_prompt(tw_session *session, const uint32_t *ids, size_t n, u
                            tw_error *err) {
     uint32_t reused = 0;
     int code = tw_session_reuse_prefix(session, ids, n, &reused, err);
-    code = code ? code : tw_session_feed_part(session, ids + reused, n - reused, err);
     if (code) {
         return code;
     }
-    tw_session_leave_prefix(session, false);
-    if (n_reused) {
-        *n_reused = reused;
+    *(n_reused ? n_reused : &reused) = reused; /* it has them even if feeding the others fails */
+    code = tw_session_feed_part(session, ids + reused, n - reused, err);
+    if (!code) {
+        tw_session_leave_prefix(session, false);
     }
-    return 0;
+    return code;
 }
 
 int tw_session_keep_prefix(tw_session *session, uint64_t *written_bytes, tw_error *err) {

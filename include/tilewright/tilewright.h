@@ -514,7 +514,9 @@ int tw_session_rewind(tw_session *session, uint32_t position, tw_error *err);
 
 /* Appends n tokens (n > 0) as tw_session_feed() does, except that those are not computed with which
  * the cache has a sequence that begins like the session's; at least the last one is. *n_reused (may
- * be NULL) of them had been computed before. Errors: those of tw_session_feed(). */
+ * be NULL) of them had been computed before. Errors: those of tw_session_feed(). After one of them
+ * the session may have some of the tokens, also after NOMEM: tw_session_position() says how far it
+ * got, and *n_reused is set if it is beyond where it began. */
 int tw_session_feed_prompt(tw_session *session, const uint32_t *ids, size_t n, uint32_t *n_reused,
                            tw_error *err);
 /* Only takes what the cache has of the n tokens that are about to be fed, but for the last one:
@@ -528,8 +530,9 @@ int tw_session_reuse_prefix(tw_session *session, const uint32_t *ids, size_t n, 
  * bytes than the folder may have, and for models with sliding windows in contexts longer than
  * these. Files are for this user only (mode 0600), and one that is cut or damaged is never used.
  * Does nothing for a session that does not use the cache, or whose state was restored. Errors: FAULT (an earlier step failed),
- * USAGE (the device was reset); IO, NOSPACE: the folder cannot be written to, and the cache in
- * memory has the sequence all the same. */
+ * USAGE (the device was reset), NOMEM, INTERRUPTED; IO, NOSPACE: the folder cannot be used or written
+ * to, or another process has the file for too long. The cache in memory has the sequence all the
+ * same. */
 int tw_session_keep_prefix(tw_session *session, uint64_t *written_bytes, tw_error *err);
 
 /* ---- several sessions at once ---- */

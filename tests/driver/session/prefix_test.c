@@ -155,6 +155,26 @@ static void restored_states_are_for_nobody_else(void **state) {
     rig_close(&r);
 }
 
+/* What the cache had is the session's even if there are no pages for the rest, and it says so. */
+static void a_prompt_that_fails_says_how_far_it_got(void **state) {
+    struct rig r;
+    uint32_t reused = 77;
+    (void)state;
+    open_rig(&r, "host", 8);
+    tw_session *a = create(&r, NULL), *b = create(&r, NULL);
+    assert_int_equal(feed(&r, a, ids[0], 128), 0);
+    assert_int_equal(tw_session_feed(r.session, ids[1], 300, &r.err), 0); /* 5 pages */
+    assert_int_equal(tw_session_feed_prompt(b, ids[0], 300, &reused, &r.err), TW_E_NOMEM);
+    assert_int_equal(reused, 128);
+    assert_int_equal(tw_session_position(b), 128);
+    assert_int_equal(tw_session_rewind(r.session, 0, &r.err), 0);
+    assert_int_equal(tw_session_feed(b, ids[0] + 128, 20, &r.err), 0);
+    same_bits(&r, b, ids[0], 148);
+    tw_session_destroy(a);
+    tw_session_destroy(b);
+    rig_close(&r);
+}
+
 /* Options that are not given, and sessions without the cache, leave nothing. */
 static void without_the_option_nothing_is_kept(void **state) {
     struct rig r;
@@ -451,6 +471,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_is_new_is_computed),
         cmocka_unit_test(restored_states_are_for_nobody_else),
+        cmocka_unit_test(a_prompt_that_fails_says_how_far_it_got),
         cmocka_unit_test(without_the_option_nothing_is_kept),
         cmocka_unit_test(prompts_part_at_any_position),
         cmocka_unit_test(the_least_valuable_pages_make_room),
