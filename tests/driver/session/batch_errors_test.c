@@ -144,12 +144,36 @@ static void logits_that_are_no_numbers_are_one_sessions_fault(void **state) {
     end(&o);
 }
 
+/* The device repeats the driver's checks: here the driver's are bypassed, so that the shared step
+ * faults, and more often than a program may that is at fault itself. */
+static void a_fault_of_the_device_is_one_sessions(void **state) {
+    (void)state;
+    static struct others o;
+    const uint32_t wrong = KIT_VOCAB + 1000;
+    begin(&o, 0);
+    for (uint32_t i = 0; i < 4; i++) {
+        tw_session *s = kit_create(&o.kit, NULL);
+        uint32_t n_vocab = s->n_vocab;
+        s->n_vocab = 1u << 30;
+        step_with(&o, (struct tw_step_entry){.session = s, .ids = &wrong, .n = 1}, TW_E_FAULT,
+                  "IdOutOfRange");
+        s->n_vocab = n_vocab;
+        step_with(&o, kit_entry(s, 5, 1, NULL), TW_E_FAULT, "earlier step");
+        tw_session_destroy(s);
+    }
+    struct tw_session_info info = {.size = sizeof info};
+    assert_int_equal(tw_session_get_info(o.session[0], &info, &o.err), 0);
+    assert_int_equal(info.batch, MODEL_BATCH); /* the program was never at fault */
+    end(&o);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refused_entries_do_not_disturb_the_others),
         cmocka_unit_test(out_of_pages_is_one_sessions_error),
         cmocka_unit_test(an_interrupted_session_goes_on_later),
         cmocka_unit_test(logits_that_are_no_numbers_are_one_sessions_fault),
+        cmocka_unit_test(a_fault_of_the_device_is_one_sessions),
     };
     return cmocka_run_group_tests_name("steps of several sessions: errors", tests, NULL, kit_end);
 }
