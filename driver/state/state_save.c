@@ -232,8 +232,20 @@ static int fill_new(struct save *s, const char *temporary, bool *named, tw_error
     return code;
 }
 
+/* Other threads of the process may be saving to the same path. */
+static char *temporary_path(const char *path) {
+    char *of_process = tw_temporary_path(path);
+    size_t room = of_process ? strlen(of_process) + 12 : 0;
+    char *own = room ? malloc(room) : NULL;
+    if (own) {
+        snprintf(own, room, "%s-%d", of_process, (int)gettid());
+    }
+    free(of_process);
+    return own;
+}
+
 static int save_new(struct save *s, tw_error *err) {
-    char *temporary = tw_temporary_path(s->path);
+    char *temporary = temporary_path(s->path);
     bool named = false;
     int code = temporary ? create(s, temporary, &s->w.fd, &named, err)
                          : tw_fail(err, TW_E_NOMEM, "%s: out of memory", s->name);

@@ -11,6 +11,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -335,6 +336,49 @@ static void two_processes_share_a_folder(void **state) {
     assert_true(start("host", NULL, ids[0], 250, NULL) >= 249);
 }
 
+struct keeper {
+    tw_session *s;
+    pthread_barrier_t *begin;
+    int code;
+};
+
+static void *keep(void *ctx) {
+    struct keeper *k = ctx;
+    tw_error err;
+    pthread_barrier_wait(k->begin);
+    k->code = tw_session_keep_prefix(k->s, NULL, &err);
+    return NULL;
+}
+
+/* Neither is in the other's way when both write the same file anew. */
+static void two_threads_keep_the_same(void **state) {
+    struct rig r;
+    pthread_barrier_t begin;
+    struct keeper k[2];
+    pthread_t thread[2];
+    (void)state;
+    open_rig(&r, "host", 0);
+    pthread_barrier_init(&begin, NULL, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        k[i] = (struct keeper){create(&r, NULL), &begin, 0};
+        assert_int_equal(tw_session_feed_prompt(k[i].s, ids[0], 150, NULL, &r.err), 0);
+    }
+    for (uint32_t round = 0; round < (TEST_ASAN ? 100 : 300); round++) {
+        each(drop);
+        for (uint32_t i = 0; i < 2; i++) {
+            assert_int_equal(pthread_create(&thread[i], NULL, keep, &k[i]), 0);
+        }
+        for (uint32_t i = 0; i < 2; i++) {
+            pthread_join(thread[i], NULL);
+            assert_int_equal(k[i].code, 0);
+        }
+    }
+    pthread_barrier_destroy(&begin);
+    tw_session_destroy(k[0].s);
+    tw_session_destroy(k[1].s);
+    rig_close(&r);
+}
+
 static void a_process_that_is_killed_does_no_harm(void **state) {
     (void)state;
     model_bundle("host");
@@ -359,6 +403,7 @@ int main(void) {
         cmocka_unit_test_teardown(bad_files_do_no_harm, clean),
         cmocka_unit_test_teardown(the_oldest_make_room, clean),
         cmocka_unit_test_teardown(two_processes_share_a_folder, clean),
+        cmocka_unit_test_teardown(two_threads_keep_the_same, clean),
         cmocka_unit_test_teardown(a_process_that_is_killed_does_no_harm, clean),
     };
     return cmocka_run_group_tests_name("prefix files", tests, set_up, tear_down);
