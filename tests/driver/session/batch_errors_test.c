@@ -4,6 +4,7 @@
  * the others have the bits of single steps.
  */
 #include "tests/driver/session/batch_kit.h"
+#include "tests/support/socket_device.h"
 
 #include <signal.h>
 
@@ -17,13 +18,17 @@ struct others {
     tw_error err;
 };
 
-static void begin(struct others *o, uint32_t pages) {
-    kit_open(&o->kit, "emu", "host", 1, pages);
+static void begin_on(struct others *o, const char *device, uint32_t pages) {
+    kit_open(&o->kit, device, "host", strcmp(device, "emu") == 0, pages);
     for (uint32_t i = 0; i < GOOD; i++) {
         o->session[i] = kit_create(&o->kit, NULL);
         assert_int_equal(
             tw_session_feed(o->session[i], kit_tokens(i), 3 + 7 * (size_t)i, &o->kit.err), 0);
     }
+}
+
+static void begin(struct others *o, uint32_t pages) {
+    begin_on(o, "emu", pages);
 }
 
 static void end(struct others *o) {
@@ -167,6 +172,43 @@ static void a_fault_of_the_device_is_one_sessions(void **state) {
     end(&o);
 }
 
+/* Steps all sessions, which must all get that error, and a message with that part. */
+static void all_fail(struct others *o, int code, const char *part) {
+    tw_error err[GOOD] = {{0}};
+    for (uint32_t i = 0; i < GOOD; i++) {
+        o->entry[i] = kit_entry(o->session[i], i, 1, &err[i]);
+    }
+    int found = tw_step(o->entry, GOOD, &o->err);
+    for (uint32_t i = 0; i < GOOD; i++) {
+        if (found != code || o->entry[i].code != code || !strstr(err[i].message, part)) {
+            fail_msg("%d, %d: \"%s\", expected %d", found, o->entry[i].code, err[i].message, code);
+        }
+    }
+}
+
+static void a_reset_ends_all_sessions(void **state) {
+    (void)state;
+    static struct others o;
+    begin(&o, 0);
+    assert_int_equal(tw_device_reset(o.kit.device, &o.err), 0);
+    all_fail(&o, TW_E_USAGE, "reset");
+    end(&o);
+}
+
+static void a_lost_device_ends_all_sessions(void **state) {
+    (void)state;
+    static struct others o;
+    struct socket_device d;
+    socket_folder_make();
+    socket_device_start(&d, "batch-errors", NULL, 0);
+    begin_on(&o, d.selector, 0);
+    socket_device_kill(&d);
+    all_fail(&o, TW_E_DEVICE_LOST, "");
+    all_fail(&o, TW_E_DEVICE_LOST, "");
+    end(&o);
+    socket_folder_remove();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refused_entries_do_not_disturb_the_others),
@@ -174,6 +216,8 @@ int main(void) {
         cmocka_unit_test(an_interrupted_session_goes_on_later),
         cmocka_unit_test(logits_that_are_no_numbers_are_one_sessions_fault),
         cmocka_unit_test(a_fault_of_the_device_is_one_sessions),
+        cmocka_unit_test(a_reset_ends_all_sessions),
+        cmocka_unit_test(a_lost_device_ends_all_sessions),
     };
     return cmocka_run_group_tests_name("steps of several sessions: errors", tests, NULL, kit_end);
 }
