@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Paged state: forks, rewinds and sessions that come and go give the bits of a fresh run over the
- * same tokens, whatever pages they share and whatever was in those pages before; pages that nobody
- * holds are free again. TW_HISTORIES: how many random histories.
+ * Paged state: forks, rewinds, shared steps and sessions that come and go give the bits of a fresh
+ * run over the same tokens, whatever pages they share and whatever was in those pages before; pages
+ * that nobody holds are free again. TW_HISTORIES: how many random histories.
  */
 #include "driver/session/session.h"
 #include "tests/support/model_bundle.h"
@@ -80,6 +80,43 @@ static void feed(struct history *h, uint32_t i) {
     h->at[i].n += n;
 }
 
+/* Steps some of the sessions together; those that are out of pages are as they were. */
+static void step_some(struct history *h) {
+    static uint32_t ids[MOST][40];
+    struct tw_step_entry list[MOST];
+    tw_error err[MOST] = {{0}};
+    uint32_t which[MOST], n = 0;
+    for (uint32_t i = 0; i < h->n; i++) {
+        uint32_t room = N_CTX - h->at[i].n, want = 1 + below(h, below(h, 3) ? 1 : 40);
+        if (room == 0 || below(h, 4) == 0) {
+            continue;
+        }
+        for (uint32_t k = 0; k < want; k++) {
+            ids[n][k] = below(h, VOCAB);
+        }
+        list[n] = (struct tw_step_entry){.session = h->at[i].session,
+                                         .ids = ids[n],
+                                         .n = want < room ? want : room,
+                                         .err = &err[n]};
+        which[n++] = i;
+    }
+    int code = n ? tw_step(list, n, &h->rig.err) : 0;
+    assert_true(code == 0 || code == TW_E_NOMEM);
+    while (n--) { /* from the last, as destroy() moves those after it */
+        uint32_t i = which[n];
+        if (list[n].code) {
+            assert_int_equal(list[n].code, TW_E_NOMEM);
+            assert_non_null(strstr(err[n].message, "out of state pages"));
+            assert_int_equal(tw_session_position(h->at[i].session), h->at[i].n);
+            h->refused++;
+            destroy(h, i);
+        } else {
+            memcpy(h->at[i].tokens + h->at[i].n, ids[n], list[n].n * sizeof ids[n][0]);
+            h->at[i].n += (uint32_t)list[n].n;
+        }
+    }
+}
+
 static void rewind_one(struct history *h, uint32_t i) {
     h->at[i].n = below(h, h->at[i].n + 1);
     assert_int_equal(tw_session_rewind(h->at[i].session, h->at[i].n, &h->rig.err), 0);
@@ -111,7 +148,7 @@ static void run_history(struct history *h, uint32_t steps) {
             create(h);
         }
         uint32_t which = below(h, h->n);
-        switch (below(h, 8)) {
+        switch (below(h, 10)) {
         case 0:
             fork_one(h, which);
             break;
@@ -130,6 +167,10 @@ static void run_history(struct history *h, uint32_t steps) {
             if (h->n > 3) {
                 destroy(h, which);
             }
+            break;
+        case 5:
+        case 6:
+            step_some(h);
             break;
         default:
             feed(h, which);
@@ -151,6 +192,9 @@ static void open_rig(struct history *h, const char *target, uint32_t pages) {
     rig_open(&h->rig, target, 2, NULL);
     tw_session_destroy(h->rig.session);
     tw_deployment_destroy(h->rig.deployment);
+    tw_decoder_close(h->rig.decoder);
+    assert_int_equal(tw_decoder_open(model_bundle_batch(target), 0, &h->rig.decoder, &h->rig.err),
+                     0);
     assert_int_equal(
         tw_deploy_with(h->rig.device, h->rig.decoder, &o, &h->rig.deployment, &h->rig.err), 0);
     assert_int_equal(tw_session_create(h->rig.deployment, &s, &h->rig.session, &h->rig.err), 0);
