@@ -166,13 +166,22 @@ static int explain_numbers(struct tw_session *s, const uint32_t *ids, uint32_t n
     return tw_session_explain_numbers(s, &programs, &request, 1, err);
 }
 
-/* Takes the logits of a session's last token, which the step has fed. */
-static int take_logits(struct joint *j, struct tw_session *s, tw_error *err) {
+/* Copies all logits that are wanted from where the device has them: what explains those that are no
+ * numbers runs other programs, which may put theirs there. */
+static void copy_logits(const struct joint *j) {
     const struct session_program *p = j->program;
-    if (p->logits_mapped) {
-        memcpy(s->logits_copy, (const uint8_t *)p->logits_mapped + s->turn.lane * p->logits_stride,
-               s->n_vocab * sizeof *s->logits_copy);
+    for (uint32_t i = 0; i < j->n_sessions && p->logits_mapped; i++) {
+        const struct tw_session *s = j->session[i];
+        if (s->turn.rows == s->turn.n) {
+            memcpy(s->logits_copy,
+                   (const uint8_t *)p->logits_mapped + s->turn.lane * p->logits_stride,
+                   s->n_vocab * sizeof *s->logits_copy);
+        }
     }
+}
+
+/* Takes the logits of a session's last token, which the step has fed. */
+static int take_logits(struct tw_session *s, tw_error *err) {
     s->logits = s->logits_copy;
     return tw_first_not_finite(s->logits, s->n_vocab) == s->n_vocab
                ? 0
@@ -182,6 +191,7 @@ static int take_logits(struct joint *j, struct tw_session *s, tw_error *err) {
 /* Counts the tokens of the step, which is done. The first n_good requests have succeeded, the next
  * one, if it is not the last, as `code` and `err` say. */
 static void take_results(struct joint *j, uint64_t n_good, int code, const tw_error *err) {
+    copy_logits(j);
     for (uint32_t i = 0; i < j->n_sessions; i++) {
         struct tw_session *s = j->session[i];
         struct session_turn *t = &s->turn;
@@ -195,7 +205,7 @@ static void take_results(struct joint *j, uint64_t n_good, int code, const tw_er
             own = err ? *err : own;
             rc = code;
         } else if (t->rows == t->n) {
-            rc = take_logits(j, s, &own);
+            rc = take_logits(s, &own);
         }
         if (rc) {
             tw_turn_finish(j->list, s, tw_session_break(s, rc, &own), &own);
