@@ -529,10 +529,10 @@ int tw_session_reuse_prefix(tw_session *session, const uint32_t *ids, size_t n, 
  * went to that file: only what it did not have, and 0 for sequences of less than a page or more
  * bytes than the folder may have, and for models with sliding windows in contexts longer than
  * these. Files are for this user only (mode 0600), and one that is cut or damaged is never used.
- * Does nothing for a session that does not use the cache, or whose state was restored. Errors: FAULT (an earlier step failed),
- * USAGE (the device was reset), NOMEM, INTERRUPTED; IO, NOSPACE: the folder cannot be used or written
- * to, or another process has the file for too long. The cache in memory has the sequence all the
- * same. */
+ * Does nothing for a session that does not use the cache, or whose state was restored. Errors:
+ * FAULT (an earlier step failed), USAGE (the device was reset), NOMEM, INTERRUPTED; IO, NOSPACE:
+ * the folder cannot be used or written to, or another process has the file for too long. The cache
+ * in memory has the sequence all the same. */
 int tw_session_keep_prefix(tw_session *session, uint64_t *written_bytes, tw_error *err);
 
 /* ---- several sessions at once ---- */
