@@ -339,7 +339,8 @@ int tw_state_pool_take(struct tw_state_pool *pool, struct tw_pool_holder *holder
                        uint32_t n, tw_error *err) {
     int code = 0;
     pthread_mutex_lock(&pool->lock);
-    while (n > pool->n_free && can_reclaim(pool)) {
+    /* What cannot be had in any case leaves the cache as it is. */
+    while (n > pool->n_free && n - pool->n_free <= pool->n_cached && can_reclaim(pool)) {
     }
     if (n > pool->n_free) {
         char who[120] = "nobody holds any";

@@ -157,8 +157,10 @@ static void take(struct tw_session *s, const struct search *x) {
         n = common(ids, n, s->ids, x->n);
         code = n > s->position ? tw_session_restore_prefix(s, file, n, &err) : 0;
     }
+    /* A device may refuse what is in order: then only a wrong checksum is the file's fault. */
+    bool damaged = file ? code == TW_E_HASH || code == TW_E_TRUNCATED : is_damage(code);
     tw_saved_close(file);
-    if (path && is_damage(code)) {
+    if (path && damaged) {
         unlink(path);
     } else if (path && !code) {
         mark_used(path);

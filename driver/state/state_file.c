@@ -357,7 +357,8 @@ int tw_saved_open(const char *path, const struct tw_saved_schema *expected,
     if (code) {
         return code;
     }
-    code = tw_saved_lock(fd, false, path, err);
+    /* who looks through many does not wait for one */
+    code = tw_saved_lock(fd, false, depth != TW_SAVED_INDEX, path, err);
     if (!code && fstat(fd, &st) != 0) {
         code = tw_fail(err, TW_E_IO, "%.200s: cannot stat: %s", path, strerror(errno));
     }

@@ -39,9 +39,9 @@ struct save {
     struct tw_saved_result result;
 };
 
-int tw_saved_lock(int fd, bool write, const char *name, tw_error *err) {
+int tw_saved_lock(int fd, bool write, bool wait, const char *name, tw_error *err) {
     const struct timespec pause = {.tv_nsec = LOCK_TRY_MS * 1000000L};
-    uint64_t end = tw_clock_ms() + LOCK_WAIT_MS;
+    uint64_t end = tw_clock_ms() + (wait ? LOCK_WAIT_MS : 0);
     while (flock(fd, (write ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR) {
             return 0; /* a file system without locks */
@@ -392,7 +392,7 @@ static int open_old(struct save *s, tw_error *err) {
             s->old_fd = -1;
             return errno == ENOENT ? 0 : tw_fail(err, code, "%s", why.message);
         }
-        code = tw_saved_lock(s->old_fd, true, s->name, err);
+        code = tw_saved_lock(s->old_fd, true, true, s->name, err);
         if (code || is_current(s)) {
             return code;
         }

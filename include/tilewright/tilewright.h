@@ -406,8 +406,9 @@ struct tw_deploy_options {
      * Without effect on a bundle that keeps a state for each session. */
     uint64_t state_positions;
     /* Where prefixes that tw_session_keep_prefix() keeps are saved, too, so that they outlast the
-     * process: a folder of this user's, which is created if its parent exists; NULL: nowhere. Its
-     * files take at most prefix_bytes; 0: 1 GiB. */
+     * process: a folder of this user's, which is created if its parent exists; NULL: nowhere. When
+     * one has been kept, others are removed as long as all files take more than prefix_bytes; 0: 1
+     * GiB. */
     const char *prefix_folder;
     uint64_t prefix_bytes;
 };

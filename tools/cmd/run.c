@@ -322,6 +322,7 @@ static int generate(struct engine *e, struct output *out, const struct prompt *p
     }
     if (a->n == 0 || (!g.on_full && !has_room(e, prompt))) { /* the latter is refused */
         int code = tw_session_feed_prompt(e->session, prompt->ids, prompt->n, &r.n_reused, err);
+        r.n_prompt = code ? r.n_reused : (uint32_t)prompt->n;
         code = code ? code : print_prompt(out);
         return code ? code : print_results(e, out, prompt, &g, &r, err);
     }

@@ -252,6 +252,11 @@ static void a_full_cache_is_no_lack_of_pages(void **state) {
     }
     assert_int_equal(pool->n_free, 0);
     assert_int_equal(pool->n_cached, PAGES);
+    /* more than there are: the cache keeps what it has */
+    struct tw_pool_holder holder = {.pages = 0};
+    uint32_t pages[PAGES + 1];
+    assert_int_equal(tw_state_pool_take(pool, &holder, pages, PAGES + 1, &r.err), TW_E_NOMEM);
+    assert_int_equal(pool->n_cached, PAGES);
     tw_session *a = create(&r, NULL), *b = create(&r, NULL), *c = create(&r, NULL);
     assert_int_equal(feed(&r, a, ids[2], 290), 256);
     memcpy(tokens, ids[2], sizeof tokens);
