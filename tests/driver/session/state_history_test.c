@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Paged state: forks, rewinds, shared steps and sessions that come and go give the bits of a fresh
- * run over the same tokens, whatever pages they share and whatever was in those pages before; pages
- * that nobody holds are free again. TW_HISTORIES: how many random histories.
+ * Paged state: forks, rewinds, shared steps, saving and restoring, prompts from the prefix cache and
+ * sessions that come and go give the bits of a fresh run over the same tokens, whatever pages they
+ * share and whatever was in those pages before; pages that nobody holds are free again. TW_HISTORIES: how many random histories.
  */
 #include "driver/session/session.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/random_model.h"
 #include "tests/support/test.h"
+#include "tilewright/state.h"
 
 #include <stdlib.h>
 
@@ -21,6 +22,12 @@ struct history {
         tw_session *session;
         uint32_t tokens[N_CTX], n;
     } at[MOST];
+    struct {
+        uint8_t *bytes;
+        size_t size;
+        uint32_t tokens[N_CTX], n;
+    } saved;
+    uint32_t restored, reused;
 };
 
 static uint32_t below(struct history *h, uint32_t n) {
@@ -32,6 +39,7 @@ static struct tw_session_options options_of(struct history *h) {
     return (struct tw_session_options){.size = sizeof(struct tw_session_options),
                                        .n_ctx = N_CTX,
                                        .n_threads = 1 + below(h, 2),
+                                       .prefix_cache = below(h, 3) > 0,
                                        .chunk = chunks[below(h, 6)]};
 }
 
@@ -117,6 +125,55 @@ static void step_some(struct history *h) {
     }
 }
 
+static void save_one(struct history *h, uint32_t i) {
+    if (h->at[i].n == 0) {
+        return;
+    }
+    const tw_session *s = h->at[i].session;
+    free(h->saved.bytes);
+    assert_int_equal(tw_session_save_memory(s, NULL, 0, &h->saved.size, &h->rig.err), 0);
+    h->saved.bytes = malloc(h->saved.size);
+    assert_int_equal(
+        tw_session_save_memory(s, h->saved.bytes, h->saved.size, &h->saved.size, &h->rig.err), 0);
+    memcpy(h->saved.tokens, h->at[i].tokens, sizeof h->saved.tokens);
+    h->saved.n = h->at[i].n;
+}
+
+/* Out of pages, the session keeps its own sequence. */
+static void restore_one(struct history *h, uint32_t i) {
+    uint32_t n = 0;
+    if (!h->saved.bytes) {
+        return;
+    }
+    int code =
+        tw_session_restore_memory(h->at[i].session, h->saved.bytes, h->saved.size, &n, &h->rig.err);
+    assert_true(code == 0 || code == TW_E_NOMEM);
+    if (!code) {
+        assert_int_equal(n, h->saved.n);
+        memcpy(h->at[i].tokens, h->saved.tokens, sizeof h->saved.tokens);
+        h->at[i].n = n;
+        h->restored++;
+    }
+    assert_int_equal(tw_session_position(h->at[i].session), h->at[i].n);
+}
+
+/* A new sequence that begins as another one does, with what the cache has of it. */
+static void begin_like(struct history *h, uint32_t i) {
+    uint32_t like = below(h, h->n), n = 1 + below(h, N_CTX - 1), ids[N_CTX], reused = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        ids[k] = k < h->at[like].n ? h->at[like].tokens[k] : below(h, VOCAB);
+    }
+    assert_int_equal(tw_session_rewind(h->at[i].session, 0, &h->rig.err), 0);
+    h->at[i].n = 0;
+    if (tw_session_feed_prompt(h->at[i].session, ids, n, &reused, &h->rig.err)) {
+        destroy(h, i);
+        return;
+    }
+    h->reused += reused;
+    memcpy(h->at[i].tokens, ids, n * sizeof *ids);
+    h->at[i].n = n;
+}
+
 static void rewind_one(struct history *h, uint32_t i) {
     h->at[i].n = below(h, h->at[i].n + 1);
     assert_int_equal(tw_session_rewind(h->at[i].session, h->at[i].n, &h->rig.err), 0);
@@ -148,7 +205,7 @@ static void run_history(struct history *h, uint32_t steps) {
             create(h);
         }
         uint32_t which = below(h, h->n);
-        switch (below(h, 10)) {
+        switch (below(h, 13)) {
         case 0:
             fork_one(h, which);
             break;
@@ -172,6 +229,15 @@ static void run_history(struct history *h, uint32_t steps) {
         case 6:
             step_some(h);
             break;
+        case 7:
+            save_one(h, which);
+            break;
+        case 8:
+            restore_one(h, which);
+            break;
+        case 9:
+            begin_like(h, which);
+            break;
         default:
             feed(h, which);
         }
@@ -182,7 +248,10 @@ static void run_history(struct history *h, uint32_t steps) {
     while (h->n) {
         destroy(h, h->n - 1);
     }
-    assert_int_equal(h->rig.deployment->pool.n_free, FEW_PAGES);
+    free(h->saved.bytes);
+    h->saved.bytes = NULL;
+    const struct tw_state_pool *pool = &h->rig.deployment->pool;
+    assert_int_equal(pool->n_free + pool->n_cached, FEW_PAGES);
 }
 
 static void open_rig(struct history *h, const char *target, uint32_t pages) {
@@ -204,7 +273,8 @@ static void random_histories_give_the_bits_of_fresh_runs(void **state) {
     (void)state;
     static const char *const targets[] = {"host", "sim4x4", "grid8x8", "quad2x2"};
     const char *many = getenv("TW_HISTORIES");
-    uint32_t n = many ? (uint32_t)strtoul(many, NULL, 0) : 16, refused = 0;
+    uint32_t n = many ? (uint32_t)strtoul(many, NULL, 0) : 16, refused = 0, restored = 0,
+             reused = 0;
     for (uint32_t t = 0; t < sizeof targets / sizeof *targets; t++) {
         struct history h;
         open_rig(&h, targets[t], FEW_PAGES);
@@ -213,9 +283,11 @@ static void random_histories_give_the_bits_of_fresh_runs(void **state) {
             run_history(&h, 30);
         }
         refused += h.refused;
+        restored += h.restored;
+        reused += h.reused;
         rig_close(&h.rig);
     }
-    assert_true(refused > 0);
+    assert_true(refused > 0 && restored > 0 && reused > 0);
 }
 
 static void a_fork_shares_pages_until_one_writes(void **state) {
