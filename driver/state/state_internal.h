@@ -42,8 +42,8 @@ uint64_t tw_saved_chunk(const struct tw_saved_schema *schema, const struct tw_sa
 /* Skips n bytes of the n_parts parts from *first on, which have as many. */
 void tw_saved_skip(struct iovec *parts, uint32_t n_parts, uint32_t *first, uint64_t n);
 
-/* Takes the lock of an open file, for reading or for writing; `wait`: if another has it, waits for a
- * while. Errors: IO. */
+/* Takes the lock of an open file, for reading or for writing; `wait`: if another has it, waits for
+ * a while. Errors: IO. */
 int tw_saved_lock(int fd, bool write, bool wait, const char *name, tw_error *err);
 /* True if the file has a commit of whatever version, or is empty. */
 bool tw_saved_may_replace(int fd);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Paged state: forks, rewinds, shared steps, saving and restoring, prompts from the prefix cache and
- * sessions that come and go give the bits of a fresh run over the same tokens, whatever pages they
- * share and whatever was in those pages before; pages that nobody holds are free again. TW_HISTORIES: how many random histories.
- */
+ * Paged state: forks, rewinds, shared steps, saving and restoring, prompts from the prefix cache
+ * and sessions that come and go give the bits of a fresh run over the same tokens, whatever pages
+ * they share and whatever was in those pages before; pages that nobody holds are free again.
+ * TW_HISTORIES: how many random histories.
+ * */
 #include "driver/session/session.h"
 #include "tests/support/model_bundle.h"
 #include "tests/support/random_model.h"
