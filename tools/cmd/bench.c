@@ -355,13 +355,9 @@ static void ask_for(struct bench_args *a) {
 static int run(int argc, char **argv, tw_error *err) {
     struct bench_args a = {.engine = ENGINE_DEFAULTS, .repeats = 5, .parallel = 1};
     struct opt_result result;
-    int code = opt_parse(&verb, argc, argv, &a, &result, err);
-    if (code) {
+    int code;
+    if (!cmd_begin(&verb, argc, argv, &a, &result, &code, err)) {
         return code;
-    }
-    if (result.help) {
-        opt_print_help(&verb, stdout);
-        return ui_flush(err);
     }
     struct engine e;
     ask_for(&a);

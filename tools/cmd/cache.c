@@ -188,13 +188,9 @@ static int run(int argc, char **argv, tw_error *err) {
     struct cache_args a = {0};
     struct opt_result result;
     uint64_t max = UINT64_MAX;
-    int code = opt_parse(&verb, argc, argv, &a, &result, err);
-    if (code) {
+    int code;
+    if (!cmd_begin(&verb, argc, argv, &a, &result, &code, err)) {
         return code;
-    }
-    if (result.help) {
-        opt_print_help(&verb, stdout);
-        return ui_flush(err);
     }
     struct entries all = {.n = 0};
     code = check(&a, result.operand[0], &max, err);

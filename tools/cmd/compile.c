@@ -192,13 +192,9 @@ static int compile(const char *model, const struct compile_args *a, tw_error *er
 static int run(int argc, char **argv, tw_error *err) {
     struct compile_args a = {.engine = ENGINE_DEFAULTS};
     struct opt_result result;
-    int code = opt_parse(&verb, argc, argv, &a, &result, err);
-    if (code) {
+    int code;
+    if (!cmd_begin(&verb, argc, argv, &a, &result, &code, err)) {
         return code;
-    }
-    if (result.help) {
-        opt_print_help(&verb, stdout);
-        return ui_flush(err);
     }
     return compile(result.operand[0], &a, err);
 }

@@ -134,13 +134,9 @@ static int diff(const char *old, const char *now, const struct diff_args *a, tw_
 static int run(int argc, char **argv, tw_error *err) {
     struct diff_args a = {0};
     struct opt_result result;
-    int code = opt_parse(&verb, argc, argv, &a, &result, err);
-    if (code) {
+    int code;
+    if (!cmd_begin(&verb, argc, argv, &a, &result, &code, err)) {
         return code;
-    }
-    if (result.help) {
-        opt_print_help(&verb, stdout);
-        return ui_flush(err);
     }
     return diff(result.operand[0], result.operand[1], &a, err);
 }

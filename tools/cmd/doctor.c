@@ -210,13 +210,9 @@ static int report(const struct doctor_args *a, tw_error *err) {
 static int run(int argc, char **argv, tw_error *err) {
     struct doctor_args a = {0};
     struct opt_result result;
-    int code = opt_parse(&verb, argc, argv, &a, &result, err);
-    if (code) {
+    int code;
+    if (!cmd_begin(&verb, argc, argv, &a, &result, &code, err)) {
         return code;
-    }
-    if (result.help) {
-        opt_print_help(&verb, stdout);
-        return ui_flush(err);
     }
     if (a.udev_rule) {
         fputs(tw_udev_rule, stdout);

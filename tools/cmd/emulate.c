@@ -92,13 +92,9 @@ static bool parse_requester(const char *text, uint32_t *out) {
 static int run(int argc, char **argv, tw_error *err) {
     struct emulate_args a = {.seed = 1, .requester = "0010"};
     struct opt_result result;
-    int code = opt_parse(&verb, argc, argv, &a, &result, err);
-    if (code) {
+    int code;
+    if (!cmd_begin(&verb, argc, argv, &a, &result, &code, err)) {
         return code;
-    }
-    if (result.help) {
-        opt_print_help(&verb, stdout);
-        return ui_flush(err);
     }
     if (a.faults && strcmp(a.faults, "list") == 0) {
         return list_plans(err);

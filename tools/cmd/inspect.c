@@ -168,13 +168,9 @@ static int print_json(const tw_decoder *decoder, const struct tw_decoder_info *i
 static int run(int argc, char **argv, tw_error *err) {
     struct inspect_args a = {0};
     struct opt_result result;
-    int code = opt_parse(&verb, argc, argv, &a, &result, err);
-    if (code) {
+    int code;
+    if (!cmd_begin(&verb, argc, argv, &a, &result, &code, err)) {
         return code;
-    }
-    if (result.help) {
-        opt_print_help(&verb, stdout);
-        return ui_flush(err);
     }
     if (a.site && !a.map) {
         return tw_fail(err, TW_E_USAGE, "option --site is for --map");

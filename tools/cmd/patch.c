@@ -61,13 +61,9 @@ static int patch(const char *old, const char *delta, const struct patch_args *a,
 static int run(int argc, char **argv, tw_error *err) {
     struct patch_args a = {0};
     struct opt_result result;
-    int code = opt_parse(&verb, argc, argv, &a, &result, err);
-    if (code) {
+    int code;
+    if (!cmd_begin(&verb, argc, argv, &a, &result, &code, err)) {
         return code;
-    }
-    if (result.help) {
-        opt_print_help(&verb, stdout);
-        return ui_flush(err);
     }
     return patch(result.operand[0], result.operand[1], &a, err);
 }

@@ -204,12 +204,8 @@ static int run(int argc, char **argv, tw_error *err) {
     struct perplexity_args a = {.engine = ENGINE_DEFAULTS};
     struct opt_result result;
     struct engine e;
-    int code = opt_parse(&verb, argc, argv, &a, &result, err);
-    if (code || result.help) {
-        if (!code) {
-            opt_print_help(&verb, stdout);
-            code = ui_flush(err);
-        }
+    int code;
+    if (!cmd_begin(&verb, argc, argv, &a, &result, &code, err)) {
         return code;
     }
     const char *model = result.operand[0], *file = result.operand[1];

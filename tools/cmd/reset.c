@@ -132,13 +132,9 @@ static int report(const struct recovery *r, int code, tw_error *err) {
 static int run(int argc, char **argv, tw_error *err) {
     struct reset_args a = {.deadline = 10};
     struct opt_result result;
-    int code = opt_parse(&verb, argc, argv, &a, &result, err);
-    if (code) {
+    int code;
+    if (!cmd_begin(&verb, argc, argv, &a, &result, &code, err)) {
         return code;
-    }
-    if (result.help) {
-        opt_print_help(&verb, stdout);
-        return ui_flush(err);
     }
     if (!a.device) {
         return tw_fail(err, TW_E_USAGE,

@@ -94,13 +94,9 @@ static int print_json(const struct selftest_args *a, const struct tw_status_info
 static int run(int argc, char **argv, tw_error *err) {
     struct selftest_args a = {.device = "emu", .repeats = 1, .deadline = 10};
     struct opt_result result;
-    int code = opt_parse(&verb, argc, argv, &a, &result, err);
-    if (code) {
+    int code;
+    if (!cmd_begin(&verb, argc, argv, &a, &result, &code, err)) {
         return code;
-    }
-    if (result.help) {
-        opt_print_help(&verb, stdout);
-        return ui_flush(err);
     }
     struct tw_device_options o = {.size = sizeof o, .deadline_ms = (uint32_t)(a.deadline * 1000)};
     tw_device *device = NULL;

@@ -290,13 +290,9 @@ static int act(const struct state_args *a, const struct opt_result *result, tw_e
 static int run(int argc, char **argv, tw_error *err) {
     struct state_args a = {.engine = ENGINE_DEFAULTS};
     struct opt_result result;
-    int code = opt_parse(&verb, argc, argv, &a, &result, err);
-    if (code) {
+    int code;
+    if (!cmd_begin(&verb, argc, argv, &a, &result, &code, err)) {
         return code;
-    }
-    if (result.help) {
-        opt_print_help(&verb, stdout);
-        return ui_flush(err);
     }
     code = act(&a, &result, err);
     free(a.prompt.ids.ids);

@@ -214,13 +214,9 @@ static int verify(const char *path, const struct verify_args *a, tw_error *err) 
 static int run(int argc, char **argv, tw_error *err) {
     struct verify_args a = {0};
     struct opt_result result;
-    int code = opt_parse(&verb, argc, argv, &a, &result, err);
-    if (code) {
+    int code;
+    if (!cmd_begin(&verb, argc, argv, &a, &result, &code, err)) {
         return code;
-    }
-    if (result.help) {
-        opt_print_help(&verb, stdout);
-        return ui_flush(err);
     }
     const char *path = result.operand[0];
     bool text = text_file_is(path);
