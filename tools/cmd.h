@@ -14,8 +14,8 @@ struct cmd {
     int (*run)(int argc, char **argv, tw_error *err);
 };
 
-/* Parses a verb's arguments into `args`. Returns whether the verb is to go on; if not, *code is what
- * it returns: the error, or that of printing its help. */
+/* Parses a verb's arguments into `args`. Returns whether the verb is to go on; if not, *code is
+ * what it returns: the error, or that of printing its help. */
 bool cmd_begin(const struct opt_verb *verb, int argc, char **argv, void *args,
                struct opt_result *result, int *code, tw_error *err);
 
